@@ -1,0 +1,1 @@
+"""A durable store-and-forward relay for agents."""
