@@ -1,0 +1,91 @@
+-- ack: confirm deliveries. What its holder confirms leaves the mailbox, and its sender is told.
+-- Uses shard
+--
+-- KEYS  SHARD
+--       21+ per mailbox: one STREAM per lane, in the order of its `priorities`
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         mailboxes     each {address, priorities, session, began, timed, near_cap, entries}, where
+--                       began      the last id that was there when the session began
+--                       timed      whether this session's holds may stand in `due`
+--                       near_cap   a mailbox at least this deep has its pace of acks kept, for `retry_after_ms`
+--                       entries    {lane index, stream id, attempt or 0 for any, lane index, …}
+-- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
+
+local mailboxes = open()
+local refused = {}
+
+-- Acks come in the order of delivery, so two range reads usually answer for all of them; single reads do the rest.
+local function look_up(box, session, list)
+  local owned, found = {}, {}
+  for _, row in ipairs(pending(box, list[1], list[#list], #list, session)) do owned[row[1]] = row end
+  for _, row in ipairs(redis.call('XRANGE', box, list[1], list[#list], 'COUNT', #list)) do found[row[1]] = row[2] end
+  for _, id in ipairs(list) do
+    owned[id] = owned[id] or pending(box, id, id, 1, session)[1]
+    if owned[id] and not found[id] then
+      local row = redis.call('XRANGE', box, id, id)[1]
+      found[id] = row and row[2]
+    end
+  end
+  return owned, found
+end
+
+local function note_pace(address, boxes, near_cap, count)
+  local depth = 0
+  for _, box in ipairs(boxes) do depth = depth + redis.call('XLEN', box) end
+  if depth == 0 then settle_waiting(address, boxes) end
+  if depth < near_cap then return end
+  local before = redis.call('HGET', drain, address)
+  local pace = 1000
+  if before then
+    local at_ms, smoothed = string.match(before, '^(%d+)\t(%d+)$')
+    pace = math.floor((tonumber(smoothed) * 7 + math.max(0, book.now_ms - tonumber(at_ms)) / count) / 8)
+  end
+  redis.call('HSET', drain, address, book.now_ms .. '\t' .. pace)
+end
+
+local next_key = SHARD_KEYS
+for m, mailbox in ipairs(mailboxes) do
+  local address, priorities, session, began, timed, near_cap, entries = unpack(mailbox)
+  book.timed = timed
+  local boxes, by_lane, attempts = {}, {}, {}
+  for n = 1, #priorities do boxes[n] = KEYS[next_key + n] end
+  next_key = next_key + #priorities
+  for n = 1, #entries, 3 do
+    local lane, id, attempt = entries[n], entries[n + 1], entries[n + 2]
+    by_lane[lane] = by_lane[lane] or {}
+    table.insert(by_lane[lane], id)
+    attempts[lane .. '/' .. id] = attempt
+  end
+
+  local count = 0
+  for lane, list in pairs(by_lane) do
+    local box, priority = boxes[lane], tonumber(string.sub(priorities, lane, lane))
+    local owned, found = look_up(box, session, list)
+    local done = {}
+    for _, id in ipairs(list) do
+      local row, fields, entry = owned[id], found[id], handle(id, priority)
+      local attempt = attempts[lane .. '/' .. id]
+      if row and fields and (attempt == 0 or attempt == row[4]) then
+        local was_stored = came_before(id, began)
+        ending('acked', entry, row[4], fields, session, '', '', text(book.now_ms - row[3]), was_stored)
+        done[#done + 1] = id
+        owned[id] = nil
+      else
+        local there = fields or redis.call('XRANGE', box, id, id)[1]
+        refused[#refused + 1] = m
+        refused[#refused + 1] = entry
+        refused[#refused + 1] = there and 'lock_lost' or 'not_found'
+      end
+    end
+    if #done > 0 then
+      redis.call('XACK', box, GROUP, unpack(done))
+      redis.call('XDEL', box, unpack(done))
+      count = count + #done
+    end
+  end
+  if count > 0 then note_pace(address, boxes, near_cap, count) end
+  drop_puller(boxes, session)
+end
+
+local sent, fields = flush()
+return {sent, fields, refused}

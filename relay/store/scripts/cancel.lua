@@ -1,0 +1,27 @@
+-- cancel: a sender takes a message back that nobody holds.
+-- Uses shard
+--
+-- KEYS  SHARD
+--       21+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         address, message key
+-- Returns "cancelled" | "held" | "not_found"
+
+local address, key = open()
+local boxes = {unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + 10)}
+local entry = redis.call('HGET', ids, key)
+if not entry then return 'not_found' end
+local id, priority = string.match(entry, '^(%d+%-%d+)p?(%d?)$')
+priority = tonumber(priority) or 0
+local box = boxes[10 - priority]
+local row = pending(box, id, id, 1)[1]
+if row and row[2] ~= READY and row[2] ~= PARKED then return 'held' end
+local found = redis.call('XRANGE', box, id, id)[1]
+if not found then return 'not_found' end
+book.timed = true
+redis.call('XACK', box, GROUP, id)
+redis.call('XDEL', box, id)
+ending('cancelled', entry, row and row[4] or 0, found[2], '', '', '', '', false)
+settle_waiting(address, boxes)
+flush()
+return 'cancelled'

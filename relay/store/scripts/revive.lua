@@ -1,0 +1,64 @@
+-- revive: bring messages back from the dead-letter box into their mailbox, with no failed attempts.
+-- Uses shard
+--
+-- KEYS  SHARD
+--       21+ one STREAM per lane, in the order of `priorities`, then the dead-letter box, STREAM
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         address, priorities, max_messages, max_bytes, ttl_ms
+--         entries       ids in the dead-letter box
+-- Returns per entry {"revived", new handle} | {"full"} | {"not_found"}
+
+local address, priorities, max_messages, max_bytes, ttl_ms, entries = open()
+local boxes = {unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + #priorities)}
+local dead = KEYS[SHARD_KEYS + #priorities + 1]
+local own_messages, own_bytes = string.match(redis.call('HGET', caps, address) or '', '^(%d+)\t(%d+)$')
+max_messages, max_bytes = tonumber(own_messages or max_messages), tonumber(own_bytes or max_bytes)
+local depth, size = 0, tonumber(redis.call('HGET', bytes, address) or 0)
+for _, box in ipairs(boxes) do depth = depth + redis.call('XLEN', box) end
+local results, some = {}, false
+
+-- A revived message has its whole time again, and starts at once.
+local function renewed(opts)
+  local seq, _, _, _, max_attempts, ack_ms, receipt, request = string.match(opts, OPTS)
+  local timed = ack_ms ~= '0' and 1 or 0
+  return table.concat({seq, book.now, text(book.now_ms + ttl_ms), 0, max_attempts, ack_ms, receipt, request, timed}, '\t'), seq
+end
+
+local function renew_body(body)
+  return (string.gsub(body, '"sent_at_ms":%d+,"expires_at_ms":%d+',
+    '"sent_at_ms":' .. book.now .. ',"expires_at_ms":' .. text(book.now_ms + ttl_ms), 1))
+end
+
+for n, id in ipairs(entries) do
+  local found = redis.call('XRANGE', dead, id, id)[1]
+  if not found then
+    results[n] = {'not_found'}
+  else
+    local fields = found[2]
+    local key, _, _, _, _, payload_bytes = string.match(fields[2], HEAD)
+    if depth >= max_messages or size + tonumber(payload_bytes) > max_bytes then
+      results[n] = {'full'}
+    else
+      local priority = tonumber(string.match(fields[2], '\t(%d)\t%d+$'))
+      local opts, seq = renewed(fields[4])
+      local new_id = redis.call('XADD', boxes[10 - priority], '*', 'head', fields[2], 'opts', opts, 'body', renew_body(fields[6]))
+      local entry = handle(new_id, priority)
+      redis.call('XDEL', dead, id)
+      redis.call('HSET', ids, key, entry)
+      redis.call('HDEL', ended, key)
+      redis.call('HDEL', ended_before, key)
+      redis.call('ZADD', waiting, 'NX', book.now_ms, address)
+      if priority > 0 then
+        local digits = redis.call('HGET', lanes, address) or ''
+        if not string.find(digits, priority, 1, true) then redis.call('HSET', lanes, address, digits .. priority) end
+      end
+      book.bytes[address] = (book.bytes[address] or 0) + tonumber(payload_bytes)
+      depth, size, some = depth + 1, size + tonumber(payload_bytes), true
+      event('revived', entry, seq, '0', '', '', book.now, '', fields[2])
+      results[n] = {'revived', entry}
+    end
+  end
+end
+if some then wake(address, redis.call('HGET', presence, address), 'mail', '') end
+flush()
+return results
