@@ -1,0 +1,602 @@
+"""A session: what the frames of one authenticated agent mean, from the first delivery to the last ack."""
+
+import asyncio
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import msgspec
+import orjson
+
+from relay.auth import Identity
+from relay.errors import (
+    Forbidden,
+    Malformed,
+    RelayError,
+    StoreUnavailable,
+    Unauthorized,
+)
+from relay.logs import LIFE
+from relay.metrics import Metrics
+from relay.protocol import (
+    Ack,
+    AnyFrame,
+    Auth,
+    Block,
+    Message,
+    Nack,
+    Ping,
+    Presence,
+    Publish,
+    ReceiptsAck,
+    Release,
+    Reply,
+    Send,
+    Subscribe,
+    Sync,
+    Touch,
+    Unblock,
+    Unsubscribe,
+    address,
+    escape,
+    frame,
+    names_of,
+    parse,
+)
+from relay.sending import checked, not_held, note_outcome, rate_limited, refusal
+from relay.store.batches import Outcome
+from relay.store.mailboxes import Draft, Settlement, Taken
+from relay.store.presence import Joined
+from relay.store.receipts import Waiting
+from relay.store.store import Store
+from relay.topics import Topics, publication
+
+log = logging.getLogger(__name__)
+
+MAX_UNANSWERED = 5_000  # messages and settlements under way: a client that sends faster is read more slowly
+MAX_QUESTIONS = 50  # questions under way
+TAKE_AT_ONCE = 100  # deliveries asked for in one call, so that one session's payloads stay few in memory
+SHARED_ACK_TIMEOUT_S = 30.0
+_CURSOR = re.compile(r"\d{1,18}-\d{1,18}")
+
+
+class Outlet(Protocol):
+    """The way to the client: never waits, joins what is written in one turn."""
+
+    def write(self, frame: bytes) -> None: ...
+    def is_congested(self) -> bool: ...
+
+
+class Session:
+    """One agent on one socket.
+
+    Guarantees: deliveries go out in the order of the mailbox, at most `window` of them unconfirmed; the backlog comes
+    before `drained` and everything else after it; every message sent is answered once; nothing leaves the mailbox
+    but by the client's word. Nothing here waits for a client or for the store: the store calls back.
+    """
+
+    is_puller = False
+    types: list[str] | None = None
+
+    def __init__(
+        self,
+        name: str,
+        identity: Identity,
+        auth: Auth,
+        store: Store,
+        outlet: Outlet,
+        topics: Topics,
+        metrics: Metrics,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self.name = name
+        self.identity = identity
+        self.address = identity.address
+        self.tenant = identity.tenant
+        self.mode = auth.mode
+        self.window = auth.window
+        self.shard = store.keys.shard(self.address)
+        self.ack_timeout_ms = int(_ack_timeout_s(auth) * 1_000)
+        self.next_active_at_ms = auth.next_active_at_ms
+        self.began = "0-0"  # the last entry that was there when the session began
+        self.joined = False  # whether the mailbox is ours: a wake may come before that, for a predecessor
+        self.drained = False  # whether the backlog is through
+        self.closing = False  # no new deliveries: the session is about to end
+        self.receives = "receive" in identity.scopes  # else it has no mailbox: it only sends
+        self._store = store
+        self._outlet = outlet
+        self._topics = topics
+        self._metrics = metrics
+        self._spawn = spawn
+        self._held: dict[str, float] = {}  # entry -> when it was pushed
+        self._backlog_pending = 0  # how many waited when the session began
+        self._backlog_delivered = 0
+        self._taking = False  # a take is under way
+        self._asked = 0  # how many it asked for
+        self._mail = False  # the mailbox may have more
+        self._woken = False  # a wake came while a take was under way
+        self._looked = False  # the take under way was nobody's wake
+        self._unsure = False  # a take was not answered: the store may think we hold what we never saw
+        self._subscriptions: set[str] = set()
+        self._receipt_cursor = "0-0"
+        self._reading_receipts = False
+        self._more_receipts = False
+        self._unanswered = 0  # messages and settlements of the client that have no answer yet
+        self._questions = 0  # and questions
+        self._calm: asyncio.Future[None] | None = None  # who reads the client waits here while it floods us
+        self._sends: deque[list[Message]] = deque()  # frames that wait for the rate limit, in order
+        self._accepted: list[str] = []  # answers that go out together at the end of the turn
+        self._duplicates: list[str] = []
+        self._refusals: list[dict[str, Any]] = []
+        self._flush_asked = False
+        self.renew: Callable[[Auth], None] = _cannot_renew
+        self._loop = asyncio.get_running_loop()
+
+    # -- the session's life
+
+    def begin(self, joined: Joined) -> None:
+        """The mailbox is ours: say what waits there, and start to push."""
+        self.joined = True
+        self.began = joined.began
+        self._backlog_pending = joined.pending
+        self.send(frame("queue_status", pending=joined.pending, bytes=joined.bytes, oldest_ms=joined.oldest_ms))
+        self.ring()
+        self.read_receipts()
+
+    def begin_without_mailbox(self) -> None:
+        """A client that may only send: it sees an empty mailbox and disturbs nobody who serves the real one."""
+        self.send(frame("queue_status", pending=0, bytes=0, oldest_ms=None))
+        self.send(frame("drained", delivered=0))
+
+    def rejoined(self, joined: Joined) -> None:
+        """The store had lost this session and has it again: whatever it held is back in the mailbox."""
+        self._held.clear()
+        self._unsure = True
+        self.began = joined.began
+        self.ring()
+
+    async def end(self) -> None:
+        if self._subscriptions:
+            await self._topics.unsubscribe(self, list(self._subscriptions))
+
+    def is_idle(self) -> bool:
+        """Nothing is unconfirmed and nothing unanswered."""
+        return not self._held and not self._unanswered
+
+    # -- frames in
+
+    def receive(self, data: bytes) -> None:
+        """One frame of the client. What is wrong with it is answered; the session goes on."""
+        try:
+            self._handle(parse(data))
+        except RelayError as error:
+            self._error(error)
+
+    async def calm(self) -> None:
+        """Returns when the client may be read on: when not too much of what it sent is still unanswered."""
+        if self._unanswered > MAX_UNANSWERED:
+            self._calm = self._loop.create_future()
+            await self._calm
+
+    def _answered_some(self, count: int) -> None:
+        self._unanswered -= count
+        if self._calm is not None and self._unanswered <= MAX_UNANSWERED // 2:
+            self._calm.set_result(None)
+            self._calm = None
+
+    def _handle(self, received: AnyFrame) -> None:
+        match received:
+            case Send(messages=messages):
+                self._send_messages(messages)
+            case Ack(entries=entries, confirm=confirm):
+                self._settle("ack", entries, confirm)
+            case Nack():
+                self._nack(received)
+            case Release(entries=entries, confirm=confirm):
+                self._settle("release", entries, confirm)
+            case Touch(entries=entries, extend_s=extend_s, confirm=confirm):
+                self._settle("touch", entries, confirm, (int(extend_s * 1_000),))
+            case Reply():
+                self._reply(received)
+            case ReceiptsAck(cursor=cursor):
+                self._confirm_receipts(cursor)
+            case Ping():
+                self.send(frame("pong", server_time_ms=self._store.clock.now_ms()))
+            case Publish():
+                self._publish(received)
+            case Auth():
+                self.renew(received)
+            case _:
+                if self._questions >= MAX_QUESTIONS:
+                    raise rate_limited(1_000)
+                self._questions += 1
+                self._spawn(self._ask(received))
+
+    async def _ask(self, question: AnyFrame) -> None:
+        """Frames that need an answer from the store before they can be answered."""
+        try:
+            match question:
+                case Subscribe(topics=topics):
+                    await self._subscribe(set(topics), set())
+                case Unsubscribe(topics=topics):
+                    await self._subscribe(set(), set(topics))
+                case Block(agents=agents):
+                    await self._change_blocks(agents, [])
+                case Unblock(agents=agents):
+                    await self._change_blocks([], agents)
+                case Presence(agents=agents):
+                    seen = await self._store.presence.seen(self._in_tenant(agents))
+                    self.send(frame("presence", agents={name: one.as_fields() for name, one in seen.items()}))
+                case Sync():
+                    await self._sync(question)
+        except RelayError as error:
+            self._error(error)
+        finally:
+            self._questions -= 1
+
+    def _error(self, error: RelayError) -> None:
+        self.send(frame("error", **error.as_fields()))
+
+    def _in_tenant(self, names: list[str]) -> list[str]:
+        """Full addresses. Raises Malformed or Forbidden: another tenant's agents are nobody's business."""
+        found = [address(name, self.tenant) for name in names]
+        if any(one.partition("/")[0] != self.tenant for one in found):
+            raise Forbidden("agents of another tenant")
+        return found
+
+    # -- sending
+
+    def _send_messages(self, raws: list[msgspec.Raw]) -> None:
+        self._unanswered += len(raws)
+        messages = []
+        for raw in raws:
+            try:
+                messages.append(checked(raw, self.identity, self._store.settings.max_payload_bytes))
+            except RelayError as error:
+                self._refuse(error, **names_of(raw))
+        if not messages:
+            return
+        self._sends.append(messages)
+        if len(self._sends) == 1:
+            self._spend_next()
+
+    def _spend_next(self) -> None:
+        self._store.rates.spend(self.address, len(self._sends[0]), self._spent)
+
+    def _spent(self, granted: int | None, retry_after_ms: int) -> None:
+        """The rate limit has answered for the first frame in line; the next one asks only now, so order stays."""
+        messages = self._sends.popleft()
+        for n, message in enumerate(messages):
+            if granted is None:
+                self._refuse(StoreUnavailable("the store does not answer"), id=message.id, to=message.to)
+            elif n < granted:
+                self._accept(message)
+            else:
+                self._refuse(rate_limited(retry_after_ms), id=message.id, to=message.to)
+        if self._sends:
+            self._loop.call_soon(self._spend_next)
+
+    def _accept(self, message: Message) -> None:
+        if message.request:
+            lives_ms = self._store.mailboxes.lives_ms(message)
+            self._store.tasks.open(self.address, message.id, message.to, lives_ms)
+        self._store.mailboxes.accept(self._store.mailboxes.draft(self.address, message, self._answered))
+
+    def _answered(self, draft: Draft, outcome: Outcome) -> None:
+        error = refusal(draft, outcome)
+        note_outcome(self._metrics, draft, outcome, error)
+        if error is not None:
+            self._answer_refusal(error, id=draft.id, to=draft.to)
+            return
+        self._answered_some(1)
+        # A blocked sender must not be able to tell, so it is answered like one whose message is stored.
+        (self._duplicates if outcome[0] == b"duplicate" else self._accepted).append(draft.id)
+        self._ask_flush()
+
+    def _refuse(self, error: RelayError, **names: Any) -> None:
+        """A message that never got to the store."""
+        self._metrics.refused[error.code] += 1
+        self._answer_refusal(error, **names)
+
+    def _answer_refusal(self, error: RelayError, **names: Any) -> None:
+        self._answered_some(1)
+        self._refusals.append({**names, **error.as_fields()})
+        self._ask_flush()
+
+    # -- receiving
+
+    def ring(self) -> None:
+        """There may be mail."""
+        if not self.joined:
+            return
+        self._mail = True
+        if self._taking:
+            self._woken = True
+        self._pump()
+
+    def _pump(self) -> None:
+        """Asks for what is next, if there is room and nothing is asked for yet."""
+        if self._mail and not self._taking and not self.closing and self.room() > 0:
+            self._taking = True
+            self._store.mailboxes.take(self)
+
+    def room(self) -> int:
+        if self._outlet.is_congested():
+            self._asked = 0
+        else:
+            self._asked = max(0, min(self.window - len(self._held), TAKE_AT_ONCE))
+        return self._asked
+
+    def known(self) -> list[str] | None:
+        return list(self._held) if self._unsure else None
+
+    def look(self) -> None:
+        """The store says that mail waits: a wake may have been lost. A full window is checked against the store."""
+        if len(self._held) >= self.window:
+            self._unsure = True
+        self._looked = not self._taking and not self._mail
+        self.ring()
+        if self._unsure and not self._taking and not self.closing:
+            self._taking = True
+            self._store.mailboxes.take(self)
+
+    def taken(self, gone: list[str], rows: list[Taken]) -> None:
+        self._taking = False
+        self._unsure = False
+        for entry in gone:
+            self._held.pop(entry, None)
+        if self._asked and len(rows) < self._asked:
+            self._mail = self._woken
+        self._woken = False
+        if self._looked and rows:
+            self._metrics.wakes["lost"] += 1
+        elif self.drained and not rows and not self._looked:
+            self._metrics.wakes["late"] += 1
+        self._looked = False
+        if self.closing:
+            self._give_back(rows)
+            return
+        if rows:
+            self._deliver(rows)
+        if not self.drained:
+            self._backlog_delivered += len(rows)
+            if len(rows) < self._asked or self._backlog_delivered >= self._backlog_pending:
+                self.drained = True
+                self._mail = True
+                self.send(frame("drained", delivered=self._backlog_delivered))
+        self._pump()
+
+    def busy(self) -> None:
+        raise AssertionError("only pullers give way")
+
+    def unregistered(self) -> None:
+        """The store does not know this session any more: the hub finds out why, and joins again or closes."""
+        self.take_failed()
+
+    def take_failed(self) -> None:
+        self._taking = False
+        self._unsure = True
+        self._mail = True
+        self._loop.call_later(1.0, self._pump)
+
+    def _deliver(self, rows: list[Taken]) -> None:
+        now = time.monotonic()
+        now_ms = self._store.clock.now_ms()
+        metrics, held, began = self._metrics, self._held, self.began
+        began_ms = int(began.partition("-")[0])
+        parts = []
+        for row in rows:
+            held[row.entry] = now
+            accepted_ms = int(row.entry.partition("-")[0])
+            was_stored = accepted_ms < began_ms or (accepted_ms == began_ms and _came_before(row.entry, began))
+            parts.append(
+                b'{"entry":"%b","seq":%d,"attempt":%d,"was_stored":%b,%b}'
+                % (row.entry.encode(), row.seq, row.attempt, b"true" if was_stored else b"false", row.body)
+            )
+            metrics.accepted_to_delivered.observe((now_ms - accepted_ms) / 1_000)
+            if row.attempt > 1:
+                metrics.redelivered += 1
+        metrics.delivered += len(rows)
+        if LIFE.isEnabledFor(logging.DEBUG):
+            for row in rows:
+                LIFE.debug("delivered", extra={"agent": self.address, "entry": row.entry, "attempt": row.attempt})
+        self.send(b'{"op":"deliver","messages":[%b]}' % b",".join(parts))
+
+    def _give_back(self, rows: list[Taken]) -> None:
+        if rows:
+            self._store.mailboxes.release(
+                Settlement(self.address, self.name, [row.entry for row in rows], lambda _: None)
+            )
+
+    def lose(self, entry: str) -> None:
+        """Somebody else ended this hold: its place in the window is free."""
+        self._held.pop(entry, None)
+        self._pump()
+
+    # -- settling
+
+    def _nack(self, nack: Nack) -> None:
+        delay_ms = -1 if nack.delay_s is None else int(nack.delay_s * 1_000)
+        reason_json = orjson.dumps(nack.reason).decode() if nack.reason else ""
+        self._settle("nack", nack.entries, nack.confirm, (nack.retry, delay_ms, escape(nack.reason), reason_json))
+
+    def _settle(self, how: str, entries: list[str], confirm: bool, extra: tuple[Any, ...] = ()) -> None:
+        def answer(refusals: dict[str, str] | None) -> None:
+            self._answered_some(len(settlement.entries))
+            self._settled(how, settlement.entries, refusals, confirm)
+
+        timed = self.ack_timeout_ms > 0
+        settlement = Settlement(self.address, self.name, entries, answer, began=self.began, timed=timed, extra=extra)
+        self._unanswered += len(settlement.entries)
+        settle = getattr(self._store.mailboxes, how)
+        settle(settlement)
+
+    def _settled(self, how: str, entries: list[str], refusals: dict[str, str] | None, confirm: bool) -> None:
+        if refusals is None:
+            away = StoreUnavailable("it may or may not be settled; the same again is safe")
+            self._refusals.extend({"entry": entry, **away.as_fields()} for entry in entries)
+            self._ask_flush()
+            return
+        now = time.monotonic()
+        for entry in entries:
+            pushed_at = self._held.get(entry)
+            if pushed_at is None:
+                continue
+            if how != "touch" or entry in refusals:
+                del self._held[entry]
+            if how == "ack" and entry not in refusals:
+                self._metrics.delivered_to_acked.observe(now - pushed_at)
+        self._metrics.settled[how] += len(entries) - len(refusals)
+        if LIFE.isEnabledFor(logging.DEBUG):
+            for entry in entries:
+                LIFE.debug(refusals.get(entry, how), extra={"agent": self.address, "entry": entry})
+        for entry, code in refusals.items():
+            self._refusals.append({"entry": entry, **not_held(code).as_fields()})
+            self._ask_flush()
+        if confirm:
+            self.send(frame("settled", entries=[entry for entry in entries if entry not in refusals]))
+        self._pump()
+
+    def _reply(self, reply: Reply) -> None:
+        payload = bytes(reply.payload)
+        limit = self._store.settings.max_payload_bytes
+        if len(payload) > limit:
+            raise Malformed(f"the reply has {len(payload)} bytes, {limit} are allowed")
+
+        def answer(word: str) -> None:
+            if word == "replied" and reply.more:
+                if reply.confirm:
+                    self.send(frame("settled", entries=[reply.entry]))
+            elif word == "not_a_request":
+                self._error(Malformed("the entry is not a request", entry=reply.entry))
+            else:
+                outcome = None if word == "unavailable" else {} if word == "replied" else {reply.entry: word}
+                self._settled("reply", [reply.entry], outcome, reply.confirm)
+
+        self._store.replies.reply(self.address, self.name, self.began, reply.entry, payload, reply.more, answer)
+
+    # -- receipts
+
+    def read_receipts(self) -> None:
+        """Fetches the receipts that came since the last look."""
+        if not self.joined:
+            return
+        if self._reading_receipts:
+            self._more_receipts = True
+            return
+        self._reading_receipts = True
+        self._store.receipts.read(self.address, self._receipt_cursor, self._got_receipts)
+
+    def _got_receipts(self, found: list[Waiting] | None) -> None:
+        self._reading_receipts = False
+        if found:
+            self._receipt_cursor = found[-1].cursor
+            self._metrics.receipts += sum(waiting.count for waiting in found)
+            self.send(
+                b'{"op":"receipts","cursor":"%b","receipts":[%b]}'
+                % (self._receipt_cursor.encode(), b",".join(waiting.receipts for waiting in found))
+            )
+        if self._more_receipts or found:
+            self._more_receipts = False
+            self.read_receipts()
+
+    def _confirm_receipts(self, cursor: str) -> None:
+        if not _CURSOR.fullmatch(cursor):
+            raise Malformed("Expected a cursor that came with receipts - at `$.cursor`")
+        self._store.receipts.confirm(self.address, cursor)
+
+    # -- the rest of the protocol
+
+    def _publish(self, publish: Publish) -> None:
+        self.identity.require("send")
+        payload = bytes(publish.payload)
+        limit = self._store.settings.max_payload_bytes
+        if len(payload) > limit:
+            raise Malformed(f"the payload has {len(payload)} bytes, {limit} are allowed")
+
+        def spent(granted: int | None, retry_after_ms: int) -> None:
+            if granted:
+                data = publication(publish.topic, self.address, payload)
+                self._spawn(self._tell_topic(data))
+            elif granted is None:
+                self._error(StoreUnavailable("the store does not answer"))
+            else:
+                self._error(rate_limited(retry_after_ms))
+
+        self._store.rates.spend(self.address, 1, spent)
+
+    async def _tell_topic(self, data: bytes) -> None:
+        try:
+            await self._store.line.command("PUBLISH", self._store.keys.topics(self.tenant), data)
+        except RelayError as error:
+            self._error(error)
+
+    async def _subscribe(self, add: set[str], remove: set[str]) -> None:
+        self.identity.require("receive")
+        if add:
+            await self._topics.subscribe(self, sorted(add))
+        if remove:
+            await self._topics.unsubscribe(self, sorted(remove))
+        self._subscriptions = (self._subscriptions | add) - remove
+        self.send(frame("subscribed", topics=sorted(self._subscriptions)))
+
+    async def _change_blocks(self, add: list[str], remove: list[str]) -> None:
+        blocked = await self._store.agents.change_blocks(self.address, self._in_tenant(add), self._in_tenant(remove))
+        self.send(frame("blocks", agents=blocked))
+
+    async def _sync(self, sync: Sync) -> None:
+        peer = self._in_tenant([sync.peer])[0]
+        sent, received = await asyncio.gather(
+            self._store.agents.thread_state(self.address, peer, sync.thread),
+            self._store.agents.thread_state(peer, self.address, sync.thread),
+        )
+        self.send(
+            frame(
+                "sync_state",
+                peer=peer,
+                thread=sync.thread,
+                sent=sent.as_fields(),
+                received=received.as_fields(),
+                pending=sent.pending + received.pending,
+            )
+        )
+
+    # -- frames out
+
+    def send(self, text: bytes) -> None:
+        self._outlet.write(text)
+
+    def _ask_flush(self) -> None:
+        if not self._flush_asked:
+            self._flush_asked = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """The answers of one turn of the event loop, in two frames at most."""
+        self._flush_asked = False
+        if self._accepted or self._duplicates:
+            ids, self._accepted = self._accepted, []
+            duplicates, self._duplicates = self._duplicates, []
+            self.send(frame("accepted", ids=ids, duplicate_ids=duplicates, durability=self._store.level()))
+        if self._refusals:
+            refusals, self._refusals = self._refusals, []
+            self.send(frame("refused", refusals=refusals))
+
+
+def _cannot_renew(_: Auth) -> None:
+    raise Unauthorized("the session is authenticated already")
+
+
+def _ack_timeout_s(auth: Auth) -> float:
+    if auth.ack_timeout_s is not None:
+        return auth.ack_timeout_s
+    return SHARED_ACK_TIMEOUT_S if auth.mode == "shared" else 0.0
+
+
+def _came_before(entry: str, other: str) -> bool:
+    """Whether an entry of the same millisecond is not newer."""
+    number = entry.partition("-")[2].partition("p")[0]
+    return int(number) <= int(other.partition("-")[2])
