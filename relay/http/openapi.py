@@ -1,0 +1,189 @@
+"""The OpenAPI document: made from the routes and what each says of itself, and the page that shows it."""
+
+import base64
+import hashlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from relay.errors import Forbidden, Malformed, RelayError, StoreUnavailable, TooLarge, Unauthorized
+from relay.http.answers import Error
+from relay.http.calls import JSON, Call, call, call_of
+from relay.http.door import SlowBody, json
+
+routes = web.RouteTableDef()
+
+_REF = "#/components/schemas/{name}"
+_NAME = "[A-Za-z0-9._-]{1,64}"
+_IN_PATH: dict[str, tuple[dict[str, Any], str]] = {
+    "agent": (
+        {"type": "string", "pattern": f"^{_NAME}(~{_NAME})?$"},
+        "An agent of the token's tenant, or `tenant~agent` for an admin.",
+    ),
+    "address": ({"type": "string", "pattern": f"^({_NAME}~)?{_NAME}$"}, "Another agent of the same tenant."),
+    "entry": ({"type": "string", "minLength": 1, "maxLength": 64}, "The handle that the relay gave the message."),
+    "id": ({"type": "string", "minLength": 1, "maxLength": 128}, "The id that its sender gave the message."),
+}
+_MEANING = {
+    101: "A WebSocket; docs/protocol.md has its frames.",
+    200: "Done.",
+    202: "Accepted: stored, and not ended yet.",
+    204: "Nothing more to tell.",
+    503: "Not ready.",
+}
+
+
+def document(app: web.Application) -> dict[str, Any]:
+    """OpenAPI 3.1 of every route of the application that describes itself."""
+    described = [
+        (path, method, handler, known) for path, method, handler in _routes(app) if (known := call_of(handler))
+    ]
+    kinds = [kind for *_, known in described for kind in _types(known)]
+    schemas, components = msgspec.json.schema_components([*kinds, Error], ref_template=_REF)
+    by_type = dict(zip([*map(_key, kinds), _key(Error)], schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for path, method, handler, known in described:
+        paths.setdefault(path, {})[method.lower()] = _operation(path, handler, known, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "relay", "version": "1", "description": "A durable store-and-forward relay for agents."},
+        "tags": _tags(described),
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
+        },
+    }
+
+
+def _routes(app: web.Application) -> list[tuple[str, str, Any]]:
+    found = [(route.resource.canonical, route.method, route.handler) for route in app.router.routes() if route.resource]
+    return [one for one in found if one[1] != "HEAD"]
+
+
+def _family(handler: Any) -> str:
+    return str(handler.__module__.rpartition(".")[2])
+
+
+def _tags(described: list[tuple[str, str, Any, Call]]) -> list[dict[str, str]]:
+    modules = {_family(handler): handler.__module__ for _, _, handler, _ in described}
+    return [{"name": name, "description": sys.modules[module].__doc__ or ""} for name, module in modules.items()]
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _types(known: Call) -> list[Any]:
+    answers = [one for answer in known.answers.values() for one in _several(answer)]
+    return [one for one in (*answers, *_several(known.body)) if one is not None and not isinstance(one, str)]
+
+
+def _key(kind: Any) -> int:
+    return id(kind)
+
+
+def _operation(path: str, handler: Any, known: Call, by_type: dict[int, Any]) -> dict[str, Any]:
+    text = inspect.getdoc(handler) or ""
+    operation: dict[str, Any] = {
+        "operationId": f"{_family(handler)}_{handler.__name__}",
+        "tags": [_family(handler)],
+        "summary": text.partition("\n")[0],
+        "parameters": [*_path_parameters(path), *_query(known), *_headers(known)],
+        "responses": _responses(known, by_type),
+    }
+    if known.scopes is not None:
+        operation["security"] = [{"token": []}]
+        if known.scopes:
+            operation["description"] = f"Scope: {' or '.join(known.scopes)}."
+    if known.body is not None:
+        schemas = [by_type[_key(one)] for one in _several(known.body)]
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _any_of(schemas)}}}
+    return operation
+
+
+def _any_of(schemas: list[Any]) -> Any:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _IN_PATH[name][0], "description": _IN_PATH[name][1]}
+        for name in re.findall(r"\{(\w+)\}", path)
+    ]
+
+
+def _query(known: Call) -> list[dict[str, Any]]:
+    return [{"name": one.name, "in": "query", "schema": one.schema(), "description": one.doc} for one in known.query]
+
+
+def _headers(known: Call) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "schema": {"type": "string"}, "description": doc} for name, doc in known.headers
+    ]
+
+
+def _responses(known: Call, by_type: dict[int, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, answer in known.answers.items():
+        media = [one for one in _several(answer) if isinstance(one, str)]
+        schemas = [by_type[_key(one)] for one in _several(answer) if one is not None and not isinstance(one, str)]
+        content: dict[str, Any] = {one: {"schema": {"type": "string"}} for one in media}
+        if schemas:
+            content[JSON] = {"schema": _any_of(schemas)}
+        responses[str(status)] = {"description": _MEANING[status], **({"content": content} if content else {})}
+    for status, errors in _errors(known).items():
+        codes = ", ".join(f"`{one.code}`" for one in errors)
+        found: dict[str, Any] = {"description": codes, "content": {JSON: {"schema": by_type[_key(Error)]}}}
+        if status == 429:
+            found["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds."}}
+        responses.setdefault(str(status), found)
+    return responses
+
+
+def _errors(known: Call) -> dict[int, list[type[RelayError]]]:
+    """What can go wrong, by status: what the call says, and what all calls of its kind share."""
+    errors: list[type[RelayError]] = list(known.errors)
+    if known.scopes is not None:
+        errors += [Malformed, Unauthorized, Forbidden]
+    if known.body is not None:
+        errors += [Malformed, SlowBody, TooLarge]
+    if known.uses_store:
+        errors.append(StoreUnavailable)
+    by_status: dict[int, list[type[RelayError]]] = {}
+    for error in sorted(set(errors), key=lambda one: (one.status, one.code)):
+        by_status.setdefault(error.status, []).append(error)
+    return by_status
+
+
+# -- the document and its reader
+
+_READER = Path(__file__).with_name("reader.html").read_text()
+
+
+def _hashes(tag: str) -> str:
+    """What a page's policy says of the inline text of a tag: these, and no others."""
+    texts = re.findall(rf"<{tag}>(.*?)</{tag}>", _READER, re.DOTALL)
+    return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
+
+
+_POLICY = f"default-src 'none'; connect-src 'self'; script-src {_hashes('script')}; style-src {_hashes('style')}"
+
+
+@routes.get("/openapi.json")
+@call(anybody=True, answers={200: dict[str, Any]}, uses_store=False)
+async def openapi(request: web.Request) -> web.Response:
+    """This document."""
+    return json(document(request.app))
+
+
+@routes.get("/docs")
+@call(anybody=True, answers={200: "text/html"}, uses_store=False)
+async def reader(_: web.Request) -> web.Response:
+    """A page that shows this document, and needs nothing from elsewhere."""
+    return web.Response(text=_READER, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
