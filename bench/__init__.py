@@ -1,0 +1,1 @@
+"""Benchmarks: real clients against real instances on this machine."""

@@ -1,0 +1,83 @@
+"""The test stand: a server and instances of their own, and how much processor time each has used."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from relay.embedded import embedded_server, kept_secret
+from relay.settings import Settings
+
+_SERVING = re.compile(r"url=http://[^:]+:(\d+)")
+MAILBOX_MAX = 100_000
+RATE = "10000000"  # the rate limit is there and asked, and is not what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What runs: the store's url, the instances' ports, and everybody's process ids."""
+
+    settings: Settings
+    url: str
+    ports: list[int]
+    server_pid: int
+    instance_pids: list[int]
+
+    def cpu_s(self) -> tuple[float, float]:
+        """Processor seconds so far: instances, server."""
+        return sum(map(cpu_seconds, self.instance_pids)), cpu_seconds(self.server_pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process; 0 where the machine does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def stand(instances: int = 2, module: str = "relay.cli") -> Iterator[Stand]:
+    """An embedded server (fsync at every batch) in a temporary folder, and instances of `module` on it."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-bench-")))
+        server = stack.enter_context(embedded_server(folder, "relay bench"))
+        settings = Settings(data_dir=folder, token_secret=kept_secret(folder), mailbox_max_messages=MAILBOX_MAX)
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")} | {
+            "RELAY_REDIS_URL": server.url,
+            "RELAY_TOKEN_SECRET": str(settings.token_secret),
+            "RELAY_DATA_DIR": str(folder),
+            "RELAY_RATE_PER_S": RATE,
+            "RELAY_RATE_BURST": RATE,
+            "RELAY_MAILBOX_MAX_MESSAGES": str(MAILBOX_MAX),
+            "RELAY_LOG_FORMAT": "text",
+        }
+        children = [stack.enter_context(_instance(module, environ)) for _ in range(instances)]
+        ports = [port for _, port in children]
+        yield Stand(settings, server.url, ports, server.pid, [child.pid for child, _ in children])
+
+
+@contextmanager
+def _instance(module: str, environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    command = [sys.executable, "-m", module, "serve", "--port", "0", "--with-parent"]
+    with tempfile.TemporaryFile("w+") as log:
+        child = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stderr=log, text=True)
+        try:
+            yield child, _port(child, log.fileno())
+        finally:
+            child.terminate()
+            child.communicate(timeout=40)
+
+
+def _port(child: "subprocess.Popen[str]", log: int) -> int:
+    while child.poll() is None:
+        match = _SERVING.search(os.pread(log, 65_536, 0).decode())
+        if match:
+            return int(match[1])
+    raise RuntimeError(f"an instance did not start:\n{os.pread(log, 65_536, 0).decode()}")
