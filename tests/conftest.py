@@ -1,0 +1,43 @@
+"""What every ring of tests may ask for."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from relay.store.store import Store
+from tests.builders import Desk, open_desk
+from tests.servers import RealServer
+
+MakeDesk = Callable[..., Awaitable[Desk]]
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RealServer]:
+    """A real server, one for each process that runs tests; a test keeps to keys of its own."""
+    with RealServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def make_desk(redis_server: RealServer) -> AsyncIterator[MakeDesk]:
+    """Opens stores with settings of the test's own; each has keys of its own unless a prefix is named."""
+    async with AsyncExitStack() as opened:
+
+        async def make(**settings: Any) -> Desk:
+            return await opened.enter_async_context(open_desk(redis_server, **settings))
+
+        yield make
+
+
+@pytest.fixture
+async def desk(make_desk: MakeDesk) -> Desk:
+    """A store of one shard with the default settings, every verb awaited."""
+    return await make_desk()
+
+
+@pytest.fixture
+def store(desk: Desk) -> Store:
+    """The store behind `desk`."""
+    return desk.store

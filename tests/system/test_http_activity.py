@@ -1,0 +1,167 @@
+"""What happened and what happens: activity, stats, anomalies, and the stream of events."""
+
+import asyncio
+
+import pytest
+
+from tests.callers import Event, admin, caller, soon
+from tests.system.conftest import Room
+
+pytestmark = pytest.mark.xdist_group("common")
+
+
+async def test_one_messages_life_is_told_newest_first(room: Room) -> None:
+    alice, bob, eve = caller(room, "alice"), caller(room, "bob", at=room.b), caller(room, "eve", "inspect")
+    await alice.send("bob", "m-1", type="job")
+    await alice.send("bob", "m-2")
+    delivery = await bob.lease_one(consumer="w1")
+    await bob.settle("nack", delivery, delay_s=0, reason="no")
+    await bob.settle("ack", await bob.lease_one())
+
+    life = (await eve.get("/v1/activity", message="m-1"))["events"]
+    acked = (await eve.get("/v1/activity", kind="acked", agent="bob"))["events"]
+    of_alice = (await eve.get("/v1/activity", agent=room.address("alice"), limit=2))["events"]
+
+    assert [one["kind"] for one in life] == ["acked", "taken", "nacked", "taken", "accepted"]
+    assert {one["to"] for one in life} == {room.address("bob")}
+    assert life[2]["reason"] == "no"
+    assert life[0]["who"].startswith("http.")
+    assert [one["id"] for one in acked] == ["m-1"]
+    assert len(of_alice) == 2
+    assert (await eve.get("/v1/activity", since_ms=life[0]["at_ms"] + 1, message="m-1"))["events"] == []
+
+
+@pytest.mark.parametrize(("name", "value"), [("kind", "x"), ("limit", "0"), ("since_ms", "-1"), ("agent", "a b")])
+async def test_a_question_out_of_range_is_malformed(room: Room, name: str, value: str) -> None:
+    answer = await caller(room, "eve", "inspect").get("/v1/activity", **{name: value})
+
+    assert answer.said == (400, "malformed")
+
+
+async def test_activity_is_of_ones_own_tenant(room: Room) -> None:
+    await caller(room, "alice").send("bob", "m-1")
+    other = caller(room, "other/eve", "inspect")
+
+    assert (await other.get("/v1/activity", message="m-1"))["events"] == []
+    assert (await other.get("/v1/activity", tenant=room.tenant)).said == (403, "forbidden")
+    assert (await other.get("/v1/activity", agent=room.address("bob"))).said == (403, "forbidden")
+    (event,) = (await admin(room, "other/root").get("/v1/activity", tenant=room.tenant))["events"]
+    assert event["id"] == "m-1"
+
+
+async def test_stats_count_what_the_tenant_has(room: Room) -> None:
+    alice, bob = caller(room, "alice"), caller(room, "bob")
+    await alice.send("bob", "m-1", "four")
+    await alice.send("carol", "m-1", "four")
+    await alice.send("bob", "m-2")
+    (_, bad) = await bob.lease(max=2)
+    await bob.settle("nack", bad, retry=False)
+    await room.agent("dora")
+
+    stats = (await caller(room, "eve", "metrics").get("/v1/stats")).body
+
+    assert stats.pop("instance").keys() == {
+        *("instance", "sessions", "accepted", "delivered", "acked", "refused", "waiting")
+    }
+    assert stats.pop("oldest_ms") > 0
+    assert stats == {"tenant": room.tenant, "agents": 3, "online": 1, "messages": 2, "bytes": 12, "dead": 1}
+
+
+async def test_anomalies_name_mailboxes_that_want_attention(room: Room) -> None:
+    alice, bob, root = caller(room, "alice"), caller(room, "bob"), admin(room)
+    assert (await root.get("/v1/anomalies")).body == {"anomalies": []}
+    await root.put("/v1/agents/bob", {"max_messages": 5})
+    for _ in range(5):
+        await alice.send("bob", payload=1)
+    await bob.settle("nack", await bob.lease_one(), retry=False)
+
+    found = (await root.get("/v1/anomalies"))["anomalies"]
+
+    assert found == [
+        {"agent": room.address("bob"), "kind": "nearly_full", "depth": 4, "limit": 5},
+        {"agent": room.address("bob"), "kind": "dead_letters", "dead": 1},
+    ]
+
+
+async def test_events_are_followed_live_through_any_instance_and_gone_on_with(room: Room) -> None:
+    alice, bob, eve = caller(room, "alice"), caller(room, "bob"), caller(room, "eve", "inspect", at=room.b)
+    seen: list[Event] = []
+
+    async with eve.follow("/v1/events") as events:
+        counters = await anext(events)
+        await alice.send("bob", "m-1")
+        seen.append(await anext(events))
+    for n in range(2, 5):
+        await alice.send("bob", f"m-{n}")
+    await bob.settle("ack", await bob.lease_one())
+    async with eve.follow("/v1/events", last=seen[-1].id) as events:
+        while len(seen) < 6:
+            event = await anext(events)
+            if event.kind != "counters":
+                seen.append(event)
+    async with eve.follow("/v1/events", last=seen[2].id) as events:
+        again = [event async for event in _some(events, 3)]
+
+    assert (counters.kind, counters.id) == ("counters", "")
+    assert counters.data.keys() >= {"instance", "sessions", "accepted"}
+    assert [(one.kind, one.data["id"]) for one in seen] == [
+        *(("accepted", f"m-{n}") for n in range(1, 5)),
+        *(("taken", "m-1"), ("acked", "m-1")),
+    ]
+    assert again == seen[3:]
+
+
+async def _some(events, count):  # type: ignore[no-untyped-def]
+    async for event in events:
+        if event.kind == "counters":
+            continue
+        yield event
+        count -= 1
+        if not count:
+            return
+
+
+async def test_a_follower_sees_its_own_tenant_only(room: Room) -> None:
+    eve, mallory = caller(room, "eve", "inspect"), caller(room, "other/mallory", "inspect")
+    await caller(room, "alice").send("bob", "m-1")
+    start = f"{(await eve.get('/v1/activity'))['events'][0]['at_ms'] - 1_000}-0"
+
+    async with eve.follow("/v1/events", last=start) as events:
+        (own,) = [event async for event in _some(events, 1)]
+    async with mallory.follow("/v1/events", last=start) as events:
+        await caller(room, "other/alice").send("bob", f"m-{room.tenant}")
+        others = [event.data["to"] async for event in _some(events, 1)]
+
+    assert own.data["to"] == room.address("bob")
+    assert {one.partition("/")[0] for one in others} == {"other"}
+    refused = await mallory.call("GET", "/v1/events", tenant=room.tenant)
+    assert refused.said == (403, "forbidden")
+
+
+async def test_a_draining_instance_ends_its_streams(room: Room) -> None:
+    third = room.relay.instance()
+    eve, alice = caller(room, "eve", "inspect", at=third), caller(room, "alice", at=third)
+    await alice.ask("bob", "ask")
+
+    async with eve.follow("/v1/events") as events, alice.follow("/v1/tasks/ask") as task:
+        await anext(events)
+        third._process.terminate()
+        rest = [event async for event in events]
+        parts = [event async for event in task]
+
+    assert (rest, parts) == ([], [])
+    assert await asyncio.to_thread(third.wait) == 0
+    assert third.complaints() == []
+
+
+async def test_a_follower_that_goes_away_is_forgotten(room: Room) -> None:
+    eve = caller(room, "eve", "inspect")
+    for _ in range(3):
+        async with eve.follow("/v1/events") as events:
+            await anext(events)
+
+    await soon(lambda: _ready(room), 200)
+
+
+async def _ready(room: Room) -> int:
+    return (await room.a.ready())[0]
