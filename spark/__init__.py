@@ -1,0 +1,1 @@
+"""The data pipeline: what happened, read from the relay's streams with Spark. Imports neither relay nor workers."""
