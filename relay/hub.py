@@ -5,7 +5,7 @@ import itertools
 import logging
 import random
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -27,6 +27,9 @@ LEASES_PER_HEARTBEAT = 3
 DEPTH_EVERY_S = 5.0
 COMEBACK_MS = 5_000  # a draining instance's clients come back spread over this
 FINISH_S = 5.0  # how long one that drains waits for its sessions to settle what they hold
+
+
+Step = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Socket(Protocol):
@@ -187,17 +190,14 @@ class Hub:
             self._sockets[name].close("replaced", 4509)
 
     def _resubscribed(self) -> None:
-        self.spawn(self._look())
+        self.spawn(self._attempt(self._recheck))
 
     async def _look(self) -> None:
-        """Looks for mail, receipts and successors that no wake told of."""
+        """Looks for mail, receipts and successors that no wake told of. Raises StoreUnavailable."""
         by_shard: dict[int, dict[str, set[Session]]] = {}
         for address, sessions in self._by_address.items():
             by_shard.setdefault(self.store.keys.shard(address), {})[address] = sessions
-        try:
-            await asyncio.gather(*(self._look_in(shard, there) for shard, there in by_shard.items()))
-        except RelayError as error:
-            log.warning("look_failed", extra={"error": error.message})
+        await asyncio.gather(*(self._look_in(shard, there) for shard, there in by_shard.items()))
 
     async def _look_in(self, shard: int, there: dict[str, set[Session]]) -> None:
         addresses = list(there)
@@ -237,14 +237,18 @@ class Hub:
             parts.create_task(self._every(DEPTH_EVERY_S, self._measure), name="depth")
             parts.create_task(self._tick_for_ever(), name="tick")
 
-    @staticmethod
-    async def _every(seconds: float, step: Any) -> None:
+    async def _every(self, seconds: float, step: Step) -> None:
         while True:
-            try:
-                await step()
-            except RelayError as error:
-                log.warning("step_failed", extra={"step": step.__name__, "error": error.message})
+            await self._attempt(step)
             await asyncio.sleep(seconds)
+
+    @staticmethod
+    async def _attempt(step: Step) -> None:
+        """A step that fails because of the store is tried again in its next turn."""
+        try:
+            await step()
+        except RelayError as error:
+            log.warning("step_failed", extra={"step": step.__name__, "error": error.message})
 
     async def _recheck(self) -> None:
         """Looks at the store, then for what was missed."""

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from relay.errors import RelayError
+from relay.errors import RelayError, StoreUnavailable
 from relay.store.store import Store
 
 log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF_S = 30.0
+STORE_BACKOFF_S = 2.0  # a store that is away is back for everybody at once: nobody should still look ill then
 LEASE_ROUNDS = 3  # a worker that misses this many rounds is replaced by another process's
 
 
@@ -32,15 +34,22 @@ async def run_worker(store: Store, worker: Worker) -> None:
             if failures:
                 await store.duties.report(worker.name, "")
                 log.info("worker_recovered", extra={"worker": worker.name})
-            failures = 0
+            failures, pause_s = 0, worker.every_s
         except RelayError as error:
             failures += 1
+            pause_s = backoff_s(failures, STORE_BACKOFF_S if isinstance(error, StoreUnavailable) else LONGEST_BACKOFF_S)
             await _complain(store, worker, error.message)
         except Exception as error:
             failures += 1
+            pause_s = backoff_s(failures, LONGEST_BACKOFF_S)
             log.exception("worker_failed", extra={"worker": worker.name})
             await _complain(store, worker, type(error).__name__)
-        await asyncio.sleep(min(worker.every_s * 2**failures, max(worker.every_s, LONGEST_BACKOFF_S)))
+        await asyncio.sleep(pause_s)
+
+
+def backoff_s(failures: int, longest_s: float) -> float:
+    """How long to wait after so many failures in a row: longer each time, and never the same for two workers."""
+    return random.uniform(0.5, 1.0) * min(2.0 ** (failures - 1), longest_s)
 
 
 async def run_once(store: Store, worker: Worker) -> int:

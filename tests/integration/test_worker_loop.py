@@ -1,0 +1,72 @@
+"""The loop that every worker runs in: what it says of itself when it fails, and when it is well again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from unittest.mock import patch
+
+import pytest
+
+from relay.errors import Malformed, StoreUnavailable
+from relay.store.store import Store
+from tests.builders import WAIT_S
+from workers import loop
+from workers.loop import LONGEST_BACKOFF_S, STORE_BACKOFF_S, Worker, backoff_s, run_worker
+
+Step = Callable[[Store, int, int], Awaitable[int]]
+
+
+def failing_once(error: Exception) -> Step:
+    """A duty that fails in its first round only."""
+    failures = iter([error])
+
+    async def step(*_: object) -> int:
+        for failure in failures:
+            raise failure
+        return 1
+
+    return step
+
+
+async def rounds(store: Store, step: Step, count: int) -> list[tuple[float, dict[str, str]]]:
+    """Lets a worker go through some rounds: after each, how long it means to pause and what /readyz is told."""
+    seen: list[tuple[float, dict[str, str]]] = []
+    enough = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        seen.append((seconds, await store.duties.failing_workers()))
+        if len(seen) == count:
+            enough.set()
+            await asyncio.Event().wait()
+
+    with patch.object(loop.asyncio, "sleep", pause):
+        running = asyncio.create_task(run_worker(store, Worker("sweeper", 300.0, step)))
+        async with asyncio.timeout(WAIT_S):
+            await enough.wait()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StoreUnavailable("the store does not answer"), "the store does not answer"),
+        (Malformed("a bad member"), "a bad member"),
+        (KeyError("a secret"), "KeyError"),
+    ],
+)
+async def test_a_worker_that_fails_says_so_until_it_is_well(store: Store, error: Exception, said: str) -> None:
+    (first_pause_s, ill), (second_pause_s, well) = await rounds(store, failing_once(error), 2)
+
+    assert ill == {"sweeper": said}
+    assert well == {}
+    assert first_pause_s <= 1.0
+    assert second_pause_s == 300.0
+
+
+def test_a_store_that_was_away_is_tried_again_within_seconds_and_a_broken_duty_ever_more_rarely() -> None:
+    assert backoff_s(100, STORE_BACKOFF_S) <= STORE_BACKOFF_S
+    assert LONGEST_BACKOFF_S / 2 <= backoff_s(100, LONGEST_BACKOFF_S) <= LONGEST_BACKOFF_S
+    assert backoff_s(1, LONGEST_BACKOFF_S) < backoff_s(3, LONGEST_BACKOFF_S) < backoff_s(5, LONGEST_BACKOFF_S)
