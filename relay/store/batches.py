@@ -20,7 +20,8 @@ from relay.store.scripts import Script, script
 
 log = logging.getLogger(__name__)
 
-EXCHANGE_TIMEOUT_S = 3.0  # a server that has not answered by then is treated as gone
+REACH_TIMEOUT_S = 2.0  # a server that a new connection does not reach by then is treated as gone
+EXCHANGE_TIMEOUT_S = 3.0  # and so is one that has not answered by then
 GIVE_UP_AFTER_S = 5.0  # and after this the callers are told store_unavailable
 GIVE_UP_WHEN_DOWN_S = 1.0  # sooner when the calls before had to be given up too
 WAIT_FOR_REPLICA_MS = 1_000
@@ -224,30 +225,39 @@ class Line:
             await self._drop_connection()
 
     async def _carry_out(self, calls: list[Call]) -> None:
+        """Every call gets its answer, in GIVE_UP_AFTER_S or a little later that the store is away."""
+        began = time.monotonic()
         try:
             await self._try(calls)  # nearly always enough, and retrying is not free to prepare
-        except (Unanswered, NotNow):
-            await self._carry_out_again(calls)
+        except (Unanswered, NotNow) as error:
+            patience_s = GIVE_UP_AFTER_S if self.healthy else GIVE_UP_WHEN_DOWN_S
+            left_s = began + patience_s - time.monotonic()
+            if left_s > 0:
+                await self._carry_out_again(calls, left_s)
+            else:
+                self._give_up(calls, error)
 
-    async def _carry_out_again(self, calls: list[Call]) -> None:
-        remaining = calls
+    async def _carry_out_again(self, calls: list[Call], left_s: float) -> None:
         attempts = AsyncRetrying(
             retry=retry_if_exception_type((Unanswered, NotNow)),
-            stop=stop_after_delay(GIVE_UP_AFTER_S if self.healthy else GIVE_UP_WHEN_DOWN_S),
+            stop=stop_after_delay(left_s),
             wait=wait_random_exponential(multiplier=0.05, max=0.5),
             reraise=True,
         )
         try:
             async for attempt in attempts:
                 with attempt:
-                    remaining = await self._try(remaining)
+                    await self._try(calls)
         except (Unanswered, NotNow) as error:
-            self.healthy = False
-            log.warning("store_unavailable", extra={"calls": len(remaining), "error": str(error)})
-            for call in remaining:
-                _hand_out(call, StoreUnavailable("the store does not answer; the same id again is safe"))
+            self._give_up(calls, error)
 
-    async def _try(self, calls: list[Call]) -> list[Call]:
+    def _give_up(self, calls: list[Call], error: Exception) -> None:
+        self.healthy = False
+        log.warning("store_unavailable", extra={"calls": len(calls), "error": str(error)})
+        for call in calls:
+            _hand_out(call, StoreUnavailable("the store does not answer; the same id again is safe"))
+
+    async def _try(self, calls: list[Call]) -> None:
         """Sends the calls and settles what was answered. Narrows `calls` and raises when some must be sent again."""
         try:
             replies = await self._exchange([call.packet for call in calls])
@@ -266,7 +276,6 @@ class Line:
         if again:
             await self._load_scripts()
             raise NotNow("scripts are being loaded, or the server is not ready")
-        return calls
 
     def _settle(self, calls: list[Call], replies: list[Outcome]) -> list[Call]:
         """Hands out the replies; returns the calls that the server turned away untouched."""
@@ -287,8 +296,8 @@ class Line:
         return StoreUnavailable("the store refused the call")
 
     async def _exchange(self, packets: list[bytes]) -> list[Outcome]:
+        connection = self._connection or await self._connect()
         async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-            connection = await self._connected()
             if self._wait_for_replica:
                 packets = [*packets, as_packet("WAIT", 1, WAIT_FOR_REPLICA_MS)]
             began = time.monotonic()
@@ -312,22 +321,23 @@ class Line:
         except ResponseError as error:
             return error
 
-    async def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = await open_connection(self._pool)
-            await self._load_scripts()
-        return self._connection
+    async def _connect(self) -> Connection:
+        async with asyncio.timeout(REACH_TIMEOUT_S):
+            connection = self._connection = await open_connection(self._pool)
+        await self._load_scripts()
+        return connection
 
     async def _load_scripts(self) -> None:
         connection = self._connection
         if connection is None:
             return
+        packets = [as_packet("SCRIPT", "LOAD", one.text) for one in self._scripts]
         try:
-            packets = [as_packet("SCRIPT", "LOAD", one.text) for one in self._scripts]
-            if packets:
-                await connection.send_packed_command(packets, check_health=False)
-            for _ in packets:
-                await self._read(connection)
+            async with asyncio.timeout(REACH_TIMEOUT_S):
+                if packets:
+                    await connection.send_packed_command(packets, check_health=False)
+                for _ in packets:
+                    await self._read(connection)
         except (OSError, RedisError) as error:
             await self._drop_connection()
             raise Unanswered(str(error)) from error
