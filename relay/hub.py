@@ -158,7 +158,7 @@ class Hub:
             del self._by_address[session.address]
         self.metrics.sessions = len(self._sessions)
         session.closing = True
-        await session.end()
+        session.end()
         if session.receives:
             try:
                 await self.store.presence.leave(session.address, session.name, reason, session.next_active_at_ms)

@@ -158,9 +158,9 @@ class Session:
         self.began = joined.began
         self.ring()
 
-    async def end(self) -> None:
+    def end(self) -> None:
         if self._subscriptions:
-            await self._topics.unsubscribe(self, list(self._subscriptions))
+            self._topics.unsubscribe(self, list(self._subscriptions))
 
     def is_idle(self) -> bool:
         """Nothing is unconfirmed and nothing unanswered."""
@@ -537,9 +537,9 @@ class Session:
     async def _subscribe(self, add: set[str], remove: set[str]) -> None:
         self.identity.require("receive")
         if add:
-            await self._topics.subscribe(self, sorted(add))
+            self._topics.subscribe(self, sorted(add))
         if remove:
-            await self._topics.unsubscribe(self, sorted(remove))
+            self._topics.unsubscribe(self, sorted(remove))
         self._subscriptions = (self._subscriptions | add) - remove
         self.send(frame("subscribed", topics=sorted(self._subscriptions)))
 

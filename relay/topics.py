@@ -23,14 +23,14 @@ class Topics:
     def attach(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
 
-    async def subscribe(self, listener: Listener, topics: list[str]) -> None:
+    def subscribe(self, listener: Listener, topics: list[str]) -> None:
         followed = self._followers.setdefault(listener.tenant, {})
         for topic in topics:
             followed.setdefault(topic, set()).add(listener)
         if self._wakeups is not None:
-            await self._wakeups.follow(listener.tenant)
+            self._wakeups.follow(listener.tenant)
 
-    async def unsubscribe(self, listener: Listener, topics: list[str]) -> None:
+    def unsubscribe(self, listener: Listener, topics: list[str]) -> None:
         followed = self._followers.get(listener.tenant, {})
         for topic in topics:
             followers = followed.get(topic, set())
@@ -38,7 +38,7 @@ class Topics:
             if not followers:
                 followed.pop(topic, None)
         if not followed and self._followers.pop(listener.tenant, None) is not None and self._wakeups is not None:
-            await self._wakeups.unfollow(listener.tenant)
+            self._wakeups.unfollow(listener.tenant)
 
     def published(self, tenant: str, data: bytes) -> None:
         """Hands a publication to those who follow its topic here."""

@@ -2,21 +2,19 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from redis.asyncio import Connection, ConnectionPool
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, OutOfMemoryError, RedisError, ResponseError
+from redis.asyncio import ConnectionPool
+from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from relay.errors import StoreUnavailable
-from relay.store.connect import open_connection
 from relay.store.keys import SHARD_KEYS, as_packet, bulk
 from relay.store.scripts import Script, script
+from relay.store.wire import Reply, Wire
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +28,7 @@ MOST_PER_EXCHANGE = 2_000  # and of one kind in one exchange, which must be answ
 MOST_PER_CALL = 500  # messages in one script call: a few milliseconds of the server's time
 
 Item = TypeVar("Item")
-Outcome = Any  # what hiredis made of the reply, or the exception in its place
+Outcome = Any  # the reply, or the exception in its place
 
 
 class Unanswered(Exception):
@@ -41,7 +39,7 @@ class NotNow(Exception):
     """The server is there but is loading, failing over or read-only: nothing was carried out."""
 
 
-_NOT_NOW = ("LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
+_NOT_NOW = ("NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "BUSY")
 
 
 class Call:
@@ -153,7 +151,10 @@ class Line:
         self._pool = pool
         self._scripts = [script(name) for name in script_names]
         self._wait_for_replica = wait_for_replica
-        self._connection: Connection | None = None
+        self._wire: Wire | None = None
+        self._replies: list[Reply] = []  # of the exchange under way
+        self._missing = 0  # and how many have not come yet
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._single: list[Call] = []
         self._rung = asyncio.Event()
         self._later: asyncio.TimerHandle | None = None  # when what is patient goes out by itself
@@ -261,7 +262,7 @@ class Line:
         """Sends the calls and settles what was answered. Narrows `calls` and raises when some must be sent again."""
         try:
             replies = await self._exchange([call.packet for call in calls])
-        except (OSError, RedisError, TimeoutError, EOFError) as error:
+        except (OSError, RedisError) as error:
             await self._drop_connection()
             once = [call for call in calls if not call.may_repeat]
             calls[:] = [call for call in calls if call.may_repeat]
@@ -274,15 +275,15 @@ class Line:
         again = self._settle(calls, replies)
         calls[:] = again
         if again:
-            await self._load_scripts()
-            raise NotNow("scripts are being loaded, or the server is not ready")
+            await self._drop_connection()  # the next one loads the scripts, which may be what was missing
+            raise NotNow("the scripts are not there, or the server is not ready")
 
     def _settle(self, calls: list[Call], replies: list[Outcome]) -> list[Call]:
         """Hands out the replies; returns the calls that the server turned away untouched."""
         again = []
         for call, outcome in zip(calls, replies, strict=True):
             if isinstance(outcome, Exception):
-                if isinstance(outcome, NoScriptError) or str(outcome).startswith(_NOT_NOW):
+                if str(outcome).startswith(_NOT_NOW):
                     again.append(call)
                     continue
                 outcome = self._as_unavailable(outcome)
@@ -290,62 +291,61 @@ class Line:
         return again
 
     def _as_unavailable(self, error: Exception) -> StoreUnavailable:
-        if isinstance(error, OutOfMemoryError) or "OOM" in str(error)[:80]:
+        if "OOM" in str(error)[:80]:
             return StoreUnavailable("the store is out of memory")
         log.error("store_refused_a_call", extra={"error": str(error)[:500]})
         return StoreUnavailable("the store refused the call")
 
-    async def _exchange(self, packets: list[bytes]) -> list[Outcome]:
-        connection = self._connection or await self._connect()
-        async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
-            if self._wait_for_replica:
-                packets = [*packets, as_packet("WAIT", 1, WAIT_FOR_REPLICA_MS)]
-            began = time.monotonic()
-            await connection.send_packed_command(packets, check_health=False)
-            replies = [await self._read(connection) for _ in packets]
-            self.exchange_s(time.monotonic() - began)
+    async def _exchange(self, packets: list[bytes]) -> list[Reply]:
+        """Sends the packets together. Raises OSError or RedisError when not all replies came in time."""
+        wire = self._wire
+        if wire is None or not wire.is_open:
+            wire = await self._connect()
+        if self._wait_for_replica:
+            packets = [*packets, as_packet("WAIT", 1, WAIT_FOR_REPLICA_MS)]
+        began = time.monotonic()
+        replies = await self._ask(wire, packets, EXCHANGE_TIMEOUT_S)
+        self.exchange_s(time.monotonic() - began)
         if self._wait_for_replica:
             reached = replies.pop()
             self.replicas_reached = reached if isinstance(reached, int) else 0
         return replies
 
-    @staticmethod
-    async def _read(connection: Connection) -> Outcome:
-        # No timeout of its own: one for the whole exchange is enough, and a timer per reply is not free.
+    async def _ask(self, wire: Wire, packets: list[bytes], within_s: float) -> list[Reply]:
+        loop = asyncio.get_running_loop()
+        self._replies, self._missing = [], len(packets)
+        self._answered = loop.create_future()
+        timer = loop.call_later(within_s, self._fail, TimeoutError("the server did not answer in time"))
         try:
-            return await connection.read_response(timeout=math.inf)
-        except RedisConnectionError as error:
-            if str(error).startswith(_NOT_NOW):  # redis-py takes LOADING for a lost connection
-                return ResponseError(str(error))
-            raise
-        except ResponseError as error:
-            return error
+            wire.write(packets[0] if len(packets) == 1 else b"".join(packets))
+            await self._answered
+        finally:
+            timer.cancel()
+        return self._replies
 
-    async def _connect(self) -> Connection:
+    def _heard(self, reply: Reply) -> None:
+        self._replies.append(reply)
+        self._missing -= 1
+        if self._missing == 0 and not self._answered.done():
+            self._answered.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(error)
+
+    async def _connect(self) -> Wire:
+        await self._drop_connection()
+        wire = self._wire = Wire(self._heard, self._fail)
         async with asyncio.timeout(REACH_TIMEOUT_S):
-            connection = self._connection = await open_connection(self._pool)
-        await self._load_scripts()
-        return connection
-
-    async def _load_scripts(self) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        packets = [as_packet("SCRIPT", "LOAD", one.text) for one in self._scripts]
-        try:
-            async with asyncio.timeout(REACH_TIMEOUT_S):
-                if packets:
-                    await connection.send_packed_command(packets, check_health=False)
-                for _ in packets:
-                    await self._read(connection)
-        except (OSError, RedisError) as error:
-            await self._drop_connection()
-            raise Unanswered(str(error)) from error
+            await wire.open(self._pool)
+        if self._scripts:
+            await self._ask(wire, [as_packet("SCRIPT", "LOAD", one.text) for one in self._scripts], REACH_TIMEOUT_S)
+        return wire
 
     async def _drop_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
 
 
 def _hand_out(call: Call, outcome: Outcome) -> None:

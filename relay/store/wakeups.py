@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 
-from redis.asyncio import Connection, ConnectionPool
+from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from relay.store.connect import open_connection
+from relay.store.connect import CONNECT_TIMEOUT_S
 from relay.store.keys import Keys, as_packet
+from relay.store.wire import Reply, Wire
 
 log = logging.getLogger(__name__)
 
@@ -36,28 +36,26 @@ class Wakeups:
         self._heard = heard
         self._published = published
         self._resubscribed = resubscribed
-        self._connection: Connection | None = None
-        self._answered = True
+        self._wire: Wire | None = None
+        self._unconfirmed: set[str] = set()  # channels that the server has not said yes to
+        self._answered = True  # whether anything came since the last ping
         self.healthy = False
 
-    async def follow(self, tenant: str) -> None:
+    def follow(self, tenant: str) -> None:
         """Hears what is published in a tenant, from now on and after every reconnect."""
         channel = self._keys.topics(tenant)
         if channel not in self._tenants:
             self._tenants[channel] = tenant
-            await self._send("SUBSCRIBE", channel)
+            self._send("SUBSCRIBE", channel)
 
-    async def unfollow(self, tenant: str) -> None:
+    def unfollow(self, tenant: str) -> None:
         channel = self._keys.topics(tenant)
         if self._tenants.pop(channel, None):
-            await self._send("UNSUBSCRIBE", channel)
+            self._send("UNSUBSCRIBE", channel)
 
-    async def _send(self, *parts: str) -> None:
-        if self._connection is not None:
-            try:
-                await self._connection.send_packed_command(as_packet(*parts), check_health=False)
-            except (OSError, RedisError):
-                self._connection = None  # the listener notices and subscribes to everything again
+    def _send(self, *parts: str) -> None:
+        if self._wire is not None and self._wire.is_open:  # else the next one subscribes to everything again
+            self._wire.write(as_packet(*parts))
 
     async def run(self) -> None:
         async for attempt in AsyncRetrying(
@@ -69,46 +67,39 @@ class Wakeups:
                     await self._listen()
                 finally:
                     self.healthy = False
-                    await self._drop_connection()
+                    await self._drop_wire()
 
     async def _listen(self) -> None:
-        connection = await open_connection(self._pool)
-        await connection.send_packed_command(
-            as_packet("SUBSCRIBE", *sorted(self._channels | self._tenants.keys())), check_health=False
-        )
-        self._connection = connection
+        """Listens until the connection is lost, which it raises."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wire = Wire(self._hear, over.set_exception)
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await self._wire.open(self._pool)
         self._answered = True
-        confirmed = 0
-        async with asyncio.TaskGroup() as tasks:
-            pinger = tasks.create_task(self._ping(connection))
-            try:
-                while True:
-                    reply = await connection.read_response(timeout=math.inf)
-                    self._answered = True
-                    if reply[0] == b"message":
-                        self._dispatch(reply[1].decode(), reply[2])
-                    elif reply[0] == b"subscribe":
-                        confirmed += 1
-                        if confirmed == len(self._channels):
-                            self.healthy = True
-                            self._resubscribed()
-            except (OSError, RedisError) as error:
-                log.warning("wakeups_lost", extra={"error": str(error)})
-            finally:
-                pinger.cancel()
+        self._unconfirmed = set(self._channels)
+        self._send("SUBSCRIBE", *sorted(self._channels | self._tenants.keys()))
+        while not over.done():
+            await asyncio.wait((over,), timeout=PING_EVERY_S)
+            self._ping()
+        log.warning("wakeups_lost", extra={"error": str(over.exception())})
         raise ConnectionResetError("the subscription was lost")
 
-    async def _ping(self, connection: Connection) -> None:
-        while True:
-            await asyncio.sleep(PING_EVERY_S)
-            if not self._answered:
-                await connection.disconnect(nowait=True)
-                return
-            self._answered = False
-            try:
-                await connection.send_packed_command(as_packet("PING"), check_health=False)
-            except (OSError, RedisError):
-                return
+    def _ping(self) -> None:
+        """Raises ConnectionResetError when the last ping was not answered."""
+        if not self._answered:
+            raise ConnectionResetError("the subscription does not answer")
+        self._answered = False
+        self._send("PING")
+
+    def _hear(self, reply: Reply) -> None:
+        self._answered = True
+        if reply[0] == b"message":
+            self._dispatch(reply[1].decode(), reply[2])
+        elif reply[0] == b"subscribe" and self._unconfirmed:
+            self._unconfirmed.discard(reply[1].decode())
+            if not self._unconfirmed:
+                self.healthy = True
+                self._resubscribed()
 
     def _dispatch(self, channel: str, data: bytes) -> None:
         tenant = self._tenants.get(channel)
@@ -117,7 +108,7 @@ class Wakeups:
         else:
             self._heard([line.split("\t") for line in data.decode().split("\n")])
 
-    async def _drop_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+    async def _drop_wire(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
