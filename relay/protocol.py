@@ -229,11 +229,17 @@ def check_message(message: Message, max_payload_bytes: int) -> None:
         raise Malformed("Expected printable ASCII - at `$.id`")
     if not (is_address(message.to) or is_agent(message.to)):
         raise Malformed("Expected an address, tenant/agent - at `$.to`")
-    if len(memoryview(message.payload)) > max_payload_bytes:
-        size = len(memoryview(message.payload))
-        raise TooLarge(f"the payload has {size} bytes, {max_payload_bytes} are allowed", max=max_payload_bytes)
+    opaque(message.payload, max_payload_bytes)
     if message.headers and len(orjson.dumps(message.headers)) > MAX_HEADERS_BYTES:
         raise Malformed(f"Expected at most {MAX_HEADERS_BYTES} bytes - at `$.headers`")
+
+
+def opaque(payload: Raw, max_bytes: int) -> bytes:
+    """A payload as the bytes that were sent. Raises TooLarge."""
+    data = bytes(payload)
+    if len(data) > max_bytes:
+        raise TooLarge(f"the payload has {len(data)} bytes, {max_bytes} are allowed", max=max_bytes)
+    return data
 
 
 def names_of(raw: Raw) -> dict[str, str | None]:

@@ -11,53 +11,41 @@ from typing import Any, Protocol
 import msgspec
 import orjson
 
+from relay.answering import Answers
 from relay.auth import Identity
-from relay.errors import (
-    Forbidden,
-    Malformed,
-    RelayError,
-    StoreUnavailable,
-    Unauthorized,
-)
+from relay.errors import Malformed, RelayError, StoreUnavailable, Unauthorized
 from relay.logs import LIFE
 from relay.metrics import Metrics
 from relay.protocol import (
     Ack,
     AnyFrame,
     Auth,
-    Block,
     Message,
     Nack,
     Ping,
-    Presence,
     Publish,
     ReceiptsAck,
     Release,
     Reply,
     Send,
-    Subscribe,
-    Sync,
     Touch,
-    Unblock,
-    Unsubscribe,
-    address,
     escape,
     frame,
     names_of,
+    opaque,
     parse,
 )
+from relay.questions import Questions
 from relay.sending import checked, not_held, note_outcome, rate_limited, refusal
 from relay.store.batches import Outcome
 from relay.store.mailboxes import Draft, Settlement, Taken
 from relay.store.presence import Joined
 from relay.store.receipts import Waiting
 from relay.store.store import Store
-from relay.topics import Topics, publication
+from relay.topics import Topics
 
 log = logging.getLogger(__name__)
 
-MAX_UNANSWERED = 5_000  # messages and settlements under way: a client that sends faster is read more slowly
-MAX_QUESTIONS = 50  # questions under way
 TAKE_AT_ONCE = 100  # deliveries asked for in one call, so that one session's payloads stay few in memory
 SHARED_ACK_TIMEOUT_S = 30.0
 _CURSOR = re.compile(r"\d{1,18}-\d{1,18}")
@@ -108,9 +96,7 @@ class Session:
         self.receives = "receive" in identity.scopes  # else it has no mailbox: it only sends
         self._store = store
         self._outlet = outlet
-        self._topics = topics
         self._metrics = metrics
-        self._spawn = spawn
         self._held: dict[str, float] = {}  # entry -> when it was pushed
         self._backlog_pending = 0  # how many waited when the session began
         self._backlog_delivered = 0
@@ -120,18 +106,12 @@ class Session:
         self._woken = False  # a wake came while a take was under way
         self._looked = False  # the take under way was nobody's wake
         self._unsure = False  # a take was not answered: the store may think we hold what we never saw
-        self._subscriptions: set[str] = set()
         self._receipt_cursor = "0-0"
         self._reading_receipts = False
         self._more_receipts = False
-        self._unanswered = 0  # messages and settlements of the client that have no answer yet
-        self._questions = 0  # and questions
-        self._calm: asyncio.Future[None] | None = None  # who reads the client waits here while it floods us
         self._sends: deque[list[Message]] = deque()  # frames that wait for the rate limit, in order
-        self._accepted: list[str] = []  # answers that go out together at the end of the turn
-        self._duplicates: list[str] = []
-        self._refusals: list[dict[str, Any]] = []
-        self._flush_asked = False
+        self._answers = Answers(self.send, store.level)
+        self._questions = Questions(self, store, topics, spawn)
         self.renew: Callable[[Auth], None] = _cannot_renew
         self._loop = asyncio.get_running_loop()
 
@@ -159,12 +139,11 @@ class Session:
         self.ring()
 
     def end(self) -> None:
-        if self._subscriptions:
-            self._topics.unsubscribe(self, list(self._subscriptions))
+        self._questions.end()
 
     def is_idle(self) -> bool:
         """Nothing is unconfirmed and nothing unanswered."""
-        return not self._held and not self._unanswered
+        return not self._held and not self._answers.owed
 
     # -- frames in
 
@@ -177,15 +156,7 @@ class Session:
 
     async def calm(self) -> None:
         """Returns when the client may be read on: when not too much of what it sent is still unanswered."""
-        if self._unanswered > MAX_UNANSWERED:
-            self._calm = self._loop.create_future()
-            await self._calm
-
-    def _answered_some(self, count: int) -> None:
-        self._unanswered -= count
-        if self._calm is not None and self._unanswered <= MAX_UNANSWERED // 2:
-            self._calm.set_result(None)
-            self._calm = None
+        await self._answers.calm()
 
     def _handle(self, received: AnyFrame) -> None:
         match received:
@@ -206,51 +177,19 @@ class Session:
             case Ping():
                 self.send(frame("pong", server_time_ms=self._store.clock.now_ms()))
             case Publish():
-                self._publish(received)
+                self._questions.publish(received)
             case Auth():
                 self.renew(received)
             case _:
-                if self._questions >= MAX_QUESTIONS:
-                    raise rate_limited(1_000)
-                self._questions += 1
-                self._spawn(self._ask(received))
-
-    async def _ask(self, question: AnyFrame) -> None:
-        """Frames that need an answer from the store before they can be answered."""
-        try:
-            match question:
-                case Subscribe(topics=topics):
-                    await self._subscribe(set(topics), set())
-                case Unsubscribe(topics=topics):
-                    await self._subscribe(set(), set(topics))
-                case Block(agents=agents):
-                    await self._change_blocks(agents, [])
-                case Unblock(agents=agents):
-                    await self._change_blocks([], agents)
-                case Presence(agents=agents):
-                    seen = await self._store.presence.seen(self._in_tenant(agents))
-                    self.send(frame("presence", agents={name: one.as_fields() for name, one in seen.items()}))
-                case Sync():
-                    await self._sync(question)
-        except RelayError as error:
-            self._error(error)
-        finally:
-            self._questions -= 1
+                self._questions.ask(received)
 
     def _error(self, error: RelayError) -> None:
         self.send(frame("error", **error.as_fields()))
 
-    def _in_tenant(self, names: list[str]) -> list[str]:
-        """Full addresses. Raises Malformed or Forbidden: another tenant's agents are nobody's business."""
-        found = [address(name, self.tenant) for name in names]
-        if any(one.partition("/")[0] != self.tenant for one in found):
-            raise Forbidden("agents of another tenant")
-        return found
-
     # -- sending
 
     def _send_messages(self, raws: list[msgspec.Raw]) -> None:
-        self._unanswered += len(raws)
+        self._answers.owe(len(raws))
         messages = []
         for raw in raws:
             try:
@@ -289,22 +228,15 @@ class Session:
         error = refusal(draft, outcome)
         note_outcome(self._metrics, draft, outcome, error)
         if error is not None:
-            self._answer_refusal(error, id=draft.id, to=draft.to)
+            self._answers.refuse(error, id=draft.id, to=draft.to)
             return
-        self._answered_some(1)
         # A blocked sender must not be able to tell, so it is answered like one whose message is stored.
-        (self._duplicates if outcome[0] == b"duplicate" else self._accepted).append(draft.id)
-        self._ask_flush()
+        self._answers.accept(draft.id, is_duplicate=outcome[0] == b"duplicate")
 
     def _refuse(self, error: RelayError, **names: Any) -> None:
         """A message that never got to the store."""
         self._metrics.refused[error.code] += 1
-        self._answer_refusal(error, **names)
-
-    def _answer_refusal(self, error: RelayError, **names: Any) -> None:
-        self._answered_some(1)
-        self._refusals.append({**names, **error.as_fields()})
-        self._ask_flush()
+        self._answers.refuse(error, **names)
 
     # -- receiving
 
@@ -425,20 +357,20 @@ class Session:
 
     def _settle(self, how: str, entries: list[str], confirm: bool, extra: tuple[Any, ...] = ()) -> None:
         def answer(refusals: dict[str, str] | None) -> None:
-            self._answered_some(len(settlement.entries))
+            self._answers.paid(len(settlement.entries))
             self._settled(how, settlement.entries, refusals, confirm)
 
         timed = self.ack_timeout_ms > 0
         settlement = Settlement(self.address, self.name, entries, answer, began=self.began, timed=timed, extra=extra)
-        self._unanswered += len(settlement.entries)
+        self._answers.owe(len(settlement.entries))
         settle = getattr(self._store.mailboxes, how)
         settle(settlement)
 
     def _settled(self, how: str, entries: list[str], refusals: dict[str, str] | None, confirm: bool) -> None:
         if refusals is None:
             away = StoreUnavailable("it may or may not be settled; the same again is safe")
-            self._refusals.extend({"entry": entry, **away.as_fields()} for entry in entries)
-            self._ask_flush()
+            for entry in entries:
+                self._answers.refuse_entry(away, entry)
             return
         now = time.monotonic()
         for entry in entries:
@@ -454,17 +386,13 @@ class Session:
             for entry in entries:
                 LIFE.debug(refusals.get(entry, how), extra={"agent": self.address, "entry": entry})
         for entry, code in refusals.items():
-            self._refusals.append({"entry": entry, **not_held(code).as_fields()})
-            self._ask_flush()
+            self._answers.refuse_entry(not_held(code), entry)
         if confirm:
             self.send(frame("settled", entries=[entry for entry in entries if entry not in refusals]))
         self._pump()
 
     def _reply(self, reply: Reply) -> None:
-        payload = bytes(reply.payload)
-        limit = self._store.settings.max_payload_bytes
-        if len(payload) > limit:
-            raise Malformed(f"the reply has {len(payload)} bytes, {limit} are allowed")
+        payload = opaque(reply.payload, self._store.settings.max_payload_bytes)
 
         def answer(word: str) -> None:
             if word == "replied" and reply.more:
@@ -508,82 +436,10 @@ class Session:
             raise Malformed("Expected a cursor that came with receipts - at `$.cursor`")
         self._store.receipts.confirm(self.address, cursor)
 
-    # -- the rest of the protocol
-
-    def _publish(self, publish: Publish) -> None:
-        self.identity.require("send")
-        payload = bytes(publish.payload)
-        limit = self._store.settings.max_payload_bytes
-        if len(payload) > limit:
-            raise Malformed(f"the payload has {len(payload)} bytes, {limit} are allowed")
-
-        def spent(granted: int | None, retry_after_ms: int) -> None:
-            if granted:
-                data = publication(publish.topic, self.address, payload)
-                self._spawn(self._tell_topic(data))
-            elif granted is None:
-                self._error(StoreUnavailable("the store does not answer"))
-            else:
-                self._error(rate_limited(retry_after_ms))
-
-        self._store.rates.spend(self.address, 1, spent)
-
-    async def _tell_topic(self, data: bytes) -> None:
-        try:
-            await self._store.line.command("PUBLISH", self._store.keys.topics(self.tenant), data)
-        except RelayError as error:
-            self._error(error)
-
-    async def _subscribe(self, add: set[str], remove: set[str]) -> None:
-        self.identity.require("receive")
-        if add:
-            self._topics.subscribe(self, sorted(add))
-        if remove:
-            self._topics.unsubscribe(self, sorted(remove))
-        self._subscriptions = (self._subscriptions | add) - remove
-        self.send(frame("subscribed", topics=sorted(self._subscriptions)))
-
-    async def _change_blocks(self, add: list[str], remove: list[str]) -> None:
-        blocked = await self._store.agents.change_blocks(self.address, self._in_tenant(add), self._in_tenant(remove))
-        self.send(frame("blocks", agents=blocked))
-
-    async def _sync(self, sync: Sync) -> None:
-        peer = self._in_tenant([sync.peer])[0]
-        sent, received = await asyncio.gather(
-            self._store.agents.thread_state(self.address, peer, sync.thread),
-            self._store.agents.thread_state(peer, self.address, sync.thread),
-        )
-        self.send(
-            frame(
-                "sync_state",
-                peer=peer,
-                thread=sync.thread,
-                sent=sent.as_fields(),
-                received=received.as_fields(),
-                pending=sent.pending + received.pending,
-            )
-        )
-
     # -- frames out
 
     def send(self, text: bytes) -> None:
         self._outlet.write(text)
-
-    def _ask_flush(self) -> None:
-        if not self._flush_asked:
-            self._flush_asked = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """The answers of one turn of the event loop, in two frames at most."""
-        self._flush_asked = False
-        if self._accepted or self._duplicates:
-            ids, self._accepted = self._accepted, []
-            duplicates, self._duplicates = self._duplicates, []
-            self.send(frame("accepted", ids=ids, duplicate_ids=duplicates, durability=self._store.level()))
-        if self._refusals:
-            refusals, self._refusals = self._refusals, []
-            self.send(frame("refused", refusals=refusals))
 
 
 def _cannot_renew(_: Auth) -> None:

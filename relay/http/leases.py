@@ -10,13 +10,13 @@ import orjson
 from aiohttp import web
 from msgspec import Meta, Raw, Struct
 
-from relay.errors import Busy, LockLost, Malformed, NotFound, RateLimited, RelayError, StoreUnavailable, TooLarge
+from relay.errors import Busy, LockLost, Malformed, NotFound, RateLimited, RelayError, StoreUnavailable
 from relay.http.answers import LeasedMessages, SettledEntries, SettledEntry
 from relay.http.calls import call
 from relay.http.door import HUB, WAITS, body, has_gone, identity, json, own_agent
 from relay.http.waiting import wait_for
 from relay.hub import Hub
-from relay.protocol import MAX_ENTRIES_PER_FRAME, Short, Span, escape
+from relay.protocol import MAX_ENTRIES_PER_FRAME, Short, Span, escape, opaque
 from relay.sending import not_held
 from relay.store.leases import LockToken
 from relay.store.mailboxes import Settlement, Taken
@@ -229,10 +229,7 @@ async def reply(request: web.Request) -> web.Response:
     """Answer a request, and ack it unless there is more to come."""
     address, entry, hub = own_agent(request, identity(request)), request.match_info["entry"], request.app[HUB]
     sent = await body(request, Reply)
-    token, payload = LockToken.parse(sent.lock_token, entry), bytes(sent.payload)
-    limit = hub.settings.max_payload_bytes
-    if len(payload) > limit:
-        raise TooLarge(f"the payload has {len(payload)} bytes, {limit} are allowed", max=limit)
+    token, payload = LockToken.parse(sent.lock_token, entry), opaque(sent.payload, hub.settings.max_payload_bytes)
     done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     hub.store.replies.reply(
         address, token.consumer, token.began, entry, payload, sent.more, done.set_result, token.attempt

@@ -51,6 +51,15 @@ async def test_a_full_mailbox_refuses_by_name_and_takes_again_after_one_ack(room
     assert (await bob.delivery())["id"] == "m-4"
 
 
+async def test_a_publication_over_the_size_limit_is_refused(room: Room) -> None:
+    alice = await room.agent("alice")
+
+    await alice.say("publish", topic="news", payload="x" * 1_499)
+    error = await alice.error()
+
+    assert (error["code"], error["max"]) == ("too_large", 1_500)
+
+
 async def test_one_frame_fills_the_mailbox_and_the_rest_is_refused(room: Room) -> None:
     alice = await room.agent("alice")
 

@@ -1,0 +1,72 @@
+"""Answers to one client: what it is owed, and what goes out together at the end of a turn."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from relay.errors import RelayError
+from relay.protocol import frame
+
+MAX_OWED = 5_000  # messages and settlements under way: a client that sends faster is read more slowly
+
+
+class Answers:
+    """Every message and settlement is owed one answer. Those of one turn of the event loop share two frames at most."""
+
+    def __init__(self, send: Callable[[bytes], None], level: Callable[[], str]) -> None:
+        self.owed = 0
+        self._send = send
+        self._level = level  # how durably the last exchange was stored
+        self._accepted: list[str] = []
+        self._duplicates: list[str] = []
+        self._refusals: list[dict[str, Any]] = []
+        self._flush_asked = False
+        self._calm: asyncio.Future[None] | None = None  # who reads the client waits here while it floods us
+        self._loop = asyncio.get_running_loop()
+
+    def owe(self, count: int) -> None:
+        self.owed += count
+
+    def paid(self, count: int) -> None:
+        self.owed -= count
+        if self._calm is not None and self.owed <= MAX_OWED // 2:
+            self._calm.set_result(None)
+            self._calm = None
+
+    async def calm(self) -> None:
+        """Returns when not too much is owed."""
+        if self.owed > MAX_OWED:
+            self._calm = self._loop.create_future()
+            await self._calm
+
+    def accept(self, id: str, is_duplicate: bool) -> None:
+        """A message is stored, or was already."""
+        self.paid(1)
+        (self._duplicates if is_duplicate else self._accepted).append(id)
+        self._ask_flush()
+
+    def refuse(self, error: RelayError, **names: Any) -> None:
+        """A message is not stored."""
+        self.paid(1)
+        self._refusals.append({**names, **error.as_fields()})
+        self._ask_flush()
+
+    def refuse_entry(self, error: RelayError, entry: str) -> None:
+        """An entry is not settled; whoever settles pays for all its entries at once."""
+        self._refusals.append({"entry": entry, **error.as_fields()})
+        self._ask_flush()
+
+    def _ask_flush(self) -> None:
+        if not self._flush_asked:
+            self._flush_asked = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_asked = False
+        if self._accepted or self._duplicates:
+            ids, self._accepted = self._accepted, []
+            duplicates, self._duplicates = self._duplicates, []
+            self._send(frame("accepted", ids=ids, duplicate_ids=duplicates, durability=self._level()))
+        if self._refusals:
+            refusals, self._refusals = self._refusals, []
+            self._send(frame("refused", refusals=refusals))
