@@ -83,7 +83,7 @@ def listed_keys(text: str) -> list[tuple[int, str, str]]:
 
 def test_every_script_is_loaded_and_every_loaded_script_is_there() -> None:
     assert sorted(SCRIPTS) == TRANSITIONS
-    assert {"shard", "failing"} == INCLUDED
+    assert {"shard", "holding", "failing"} == INCLUDED
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)

@@ -1,6 +1,6 @@
 -- failing: what happens to a message after a failed attempt: another one later, or the dead-letter box.
 --
--- Scripts that say `-- Uses shard, failing` have this text put before them, after shard.
+-- Scripts that say `-- Uses shard, … failing` have this text put before them, after shard.
 
 local FIRST_DELAY_MS, LONGEST_DELAY_MS, FULL_DELAY_MS = 10000, 600000, 60000
 local HISTORY_BYTES = 16384  -- of a message that fails without end the latest failures are kept

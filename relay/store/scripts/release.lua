@@ -1,5 +1,5 @@
 -- release: a holder gives messages back, nobody's fault: redelivered at once, in order, not counted.
--- Uses shard
+-- Uses shard, holding
 --
 -- KEYS  SHARD
 --       21+ per mailbox: one STREAM per lane, in the order of its `priorities`
@@ -14,24 +14,13 @@ local refused = {}
 local next_key = SHARD_KEYS
 for m, mailbox in ipairs(mailboxes) do
   local address, priorities, session, entries = unpack(mailbox)
-  for n = 1, #entries, 3 do
-    local lane, id, attempt = entries[n], entries[n + 1], entries[n + 2]
-    local box, priority = KEYS[next_key + lane], tonumber(string.sub(priorities, lane, lane))
-    local row, fields = held(box, id, session, attempt)
-    local entry = handle(id, priority)
-    if row then
-      local seq, accepted_at = string.match(fields[4], OPTS)
-      redis.call('XCLAIM', box, GROUP, READY, 0, id, 'JUSTID')
-      redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
-      event('released', entry, seq, row[4], session, '', accepted_at, text(book.now_ms - row[3]), fields[2])
-    else
-      refused[#refused + 1] = m
-      refused[#refused + 1] = entry
-      refused[#refused + 1] = fields
-    end
-  end
-  drop_puller({unpack(KEYS, next_key + 1, next_key + #priorities)}, session)
+  local boxes = {unpack(KEYS, next_key + 1, next_key + #priorities)}
   next_key = next_key + #priorities
+  settle_each(m, boxes, priorities, session, entries, refused, 'released', '', function(box, _, entry, row)
+    redis.call('XCLAIM', box, GROUP, READY, 0, row[1], 'JUSTID')
+    redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
+  end)
+  drop_puller(boxes, session)
   wake(address, redis.call('HGET', presence, address), 'mail', '')
 end
 

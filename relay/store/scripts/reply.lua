@@ -1,5 +1,5 @@
 -- reply: answer a request that this session holds. The last answer also acks it; a part does not.
--- Uses shard
+-- Uses shard, holding
 --
 -- KEYS  SHARD
 --       21+ one STREAM per lane, in the order of `priorities`

@@ -70,16 +70,6 @@ local function handle(id, lane)
   return id .. 'p' .. lane
 end
 
--- held: the pending row and the fields of an entry that this session holds (in this attempt, if one is named);
--- else nil and "lock_lost" | "not_found".
-local function held(box, id, session, attempt)
-  local row = pending(box, id, id, 1, session)[1]
-  local found = redis.call('XRANGE', box, id, id)[1]
-  if not found then return nil, 'not_found' end
-  if not row or attempt ~= 0 and attempt ~= row[4] then return nil, 'lock_lost' end
-  return row, found[2]
-end
-
 -- came_before: ids sort as numbers.
 local function came_before(id, other)
   local ms, n = string.match(id, '^(%d+)-(%d+)$')

@@ -61,7 +61,7 @@ for m, mailbox in ipairs(mailboxes) do
       ended_some = true
       return false
     end
-        if timed == '1' then
+    if timed == '1' then
       local _, _, _, not_before, _, own_timeout_ms = string.match(fields[4], OPTS)
       if tonumber(not_before) > book.now_ms then
         redis.call('XCLAIM', box, GROUP, PARKED, 0, id, 'JUSTID')

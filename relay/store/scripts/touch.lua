@@ -1,5 +1,5 @@
 -- touch: a holder is still working: a timed hold is moved on. A hold without a time needs nothing and is left as it is.
--- Uses shard
+-- Uses shard, holding
 --
 -- KEYS  SHARD
 --       21+ per mailbox: one STREAM per lane, in the order of its `priorities`
@@ -14,22 +14,11 @@ local refused = {}
 local next_key = SHARD_KEYS
 for m, mailbox in ipairs(mailboxes) do
   local address, priorities, session, extend_ms, entries = unpack(mailbox)
-  for n = 1, #entries, 3 do
-    local lane, id, attempt = entries[n], entries[n + 1], entries[n + 2]
-    local box, priority = KEYS[next_key + lane], tonumber(string.sub(priorities, lane, lane))
-    local row, fields = held(box, id, session, attempt)
-    local entry = handle(id, priority)
-    if row then
-      local seq, accepted_at = string.match(fields[4], OPTS)
-      redis.call('ZADD', due, 'XX', book.now_ms + extend_ms, 'hold\t' .. address .. '\t' .. entry)
-      event('touched', entry, seq, row[4], session, '', accepted_at, text(book.now_ms - row[3]), fields[2])
-    else
-      refused[#refused + 1] = m
-      refused[#refused + 1] = entry
-      refused[#refused + 1] = fields
-    end
-  end
+  local boxes = {unpack(KEYS, next_key + 1, next_key + #priorities)}
   next_key = next_key + #priorities
+  settle_each(m, boxes, priorities, session, entries, refused, 'touched', '', function(_, _, entry)
+    redis.call('ZADD', due, 'XX', book.now_ms + extend_ms, 'hold\t' .. address .. '\t' .. entry)
+  end)
 end
 
 local sent, fields = flush()
