@@ -1,0 +1,180 @@
+"""Answers of the store that never arrive: what was carried out is known, and nothing happens twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.agents import message, messages, until
+from tests.proxy import CutProxy
+from tests.system.conftest import STARTS_WITHIN_S, Instance, Room
+
+pytestmark = pytest.mark.xdist_group("store failures")
+
+SETTINGS = {"recheck_s": 0.3, "heartbeat_s": 2}
+OPTIONS = {"appendfsync": "always"}
+
+
+@pytest.fixture(autouse=True)
+async def well_again(room: Room) -> AsyncIterator[None]:
+    """Each test starts with a store that works and instances that know it."""
+    await room.a.is_ready()
+    await room.b.is_ready()
+    yield
+    if not room.relay.server.is_running:
+        room.relay.server.start()
+
+
+@pytest.fixture
+async def proxy(room: Room) -> AsyncIterator[CutProxy]:
+    async with CutProxy(room.relay.server.port) as proxy:
+        yield proxy
+
+
+async def _behind(room: Room, proxy: CutProxy) -> Instance:
+    """An instance that reaches the store through the proxy, which this loop serves."""
+    instance = Instance(**(room.relay.settings | {"redis_url": proxy.url}))
+    room.relay._stack.enter_context(instance)
+    await until(lambda: instance.events("serving"), within_s=STARTS_WITHIN_S)
+    await instance.is_ready()
+    return instance
+
+
+async def test_a_send_whose_answer_is_lost_is_stored_once(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice = await room.agent("alice", at=instance)
+    await alice.sent(message("first", to="carol"))  # the rate limit has been asked for more than this one
+    sent = messages(20)
+
+    proxy.swallow_from = sent[0]["id"].encode()
+    await alice.send(*sent)
+    await until(lambda: room.depth("bob") == 20, "the store has them")
+    proxy.swallow_replies = False
+    proxy.cut()
+    await alice.accepted(*(one["id"] for one in sent))
+
+    bob = await room.agent("bob")
+    assert await bob.drained() == 20
+    assert [one["payload"] for one in bob.got_deliveries()] == list(range(1, 21))
+    assert [one["seq"] for one in bob.got_deliveries()] == list(range(1, 21))
+    await alice.close()
+    instance.kill()
+
+
+async def test_an_ack_whose_answer_is_lost_is_settled_once(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice"), await room.agent("bob", at=instance)
+    await alice.sent(*messages(5))
+    found = await bob.deliveries(5)
+
+    proxy.swallow_from = found[0]["entry"].encode()
+    await bob.say("ack", entries=[one["entry"] for one in found[:3]], confirm=True)
+    await until(lambda: room.depth("bob") == 2, "the store has done it")
+    proxy.swallow_replies = False
+    proxy.cut()
+    settled = await bob.expect("settled")
+
+    assert settled["entries"] == [one["entry"] for one in found[:3]]
+    assert bob.got("refused") == []
+    receipts = await alice.receipts(3)
+    assert [one["id"] for one in receipts] == ["m-1", "m-2", "m-3"]
+    await bob.ack(*found[3:])
+    assert len(await alice.receipts(2)) == 2
+    await alice.settled_down()
+    assert sum(len(frame["receipts"]) for frame in alice.got("receipts")) == 5
+    await bob.close()
+    instance.kill()
+
+
+async def test_a_delivery_whose_answer_is_lost_is_made_again(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice"), await room.agent("bob", at=instance)
+    await bob.drained()
+    await alice.sent(message("before"))
+    await bob.ack(await bob.delivery())
+
+    proxy.swallow_from = bob.welcome["session"].encode()
+    await alice.sent(*messages(3))
+    await until(lambda: room.holders("bob"), "the store has given it")
+    proxy.swallow_replies = False
+    proxy.cut()
+    found = await bob.deliveries(3, within_s=15)
+    await bob.ack(*found)
+
+    assert [one["payload"] for one in found] == [1, 2, 3]
+    assert {one["attempt"] for one in found} == {1}
+    assert room.depth("bob") == 0
+    await bob.close()
+    instance.kill()
+
+
+async def test_a_nack_whose_answer_is_lost_counts_once(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice"), await room.agent("bob", at=instance)
+    await alice.sent(message("n-1"))
+    failed = await bob.delivery()
+
+    proxy.swallow_from = failed["entry"].encode()
+    await bob.say("nack", entries=[failed["entry"]], delay_s=60, reason="no", confirm=True)
+    await until(lambda: room.holders("bob") == {failed["entry"]: ("~parked", 2)}, "the store has done it")
+    proxy.swallow_replies = False
+    proxy.cut()
+
+    assert (await bob.expect("settled"))["entries"] == [failed["entry"]]
+    assert room.holders("bob") == {failed["entry"]: ("~parked", 2)}
+    await bob.close()
+    instance.kill()
+
+
+async def test_a_reply_whose_answer_is_lost_arrives_once(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice"), await room.agent("bob", at=instance)
+    await alice.sent(message("q-1", request=True))
+    question = await bob.delivery()
+
+    proxy.swallow_from = question["entry"].encode()
+    await bob.say("reply", entry=question["entry"], payload="yes", confirm=True)
+    await until(lambda: room.depth("bob") == 0, "the store has done it")
+    proxy.swallow_replies = False
+    proxy.cut()
+    await bob.expect("settled")
+
+    reply = await alice.delivery(within_s=20)
+    assert (reply["payload"], reply["reply_to"]) == ("yes", "q-1")
+    await alice.settled_down()
+    assert len(alice.got_deliveries()) == 1
+    await bob.close()
+    instance.kill()
+
+
+async def test_a_connection_that_is_cut_again_and_again_loses_and_doubles_nothing(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice", at=instance), await room.agent("bob", at=instance)
+    await bob.drained()
+    sending = asyncio.create_task(_send_until_accepted(alice, 200))
+    seen: list[int] = []
+
+    for round in range(200):
+        if round % 20 == 10:
+            proxy.cut()
+        one = await bob.delivery(within_s=20)
+        seen.append(one["payload"])
+        await bob.say("ack", entries=[one["entry"]])
+    await sending
+
+    assert sorted(set(seen)) == list(range(200))
+    await until(lambda: room.depth("bob") == 0, "all are settled")
+    await bob.close()
+    await alice.close()
+    instance.kill()
+
+
+async def _send_until_accepted(alice, count: int) -> None:  # type: ignore[no-untyped-def]
+    for n in range(count):
+        while True:
+            await alice.send(message(f"m-{n}", payload=n))
+            await until(lambda: any(frame["op"] in ("accepted", "refused") for frame in alice.inbox), within_s=20)
+            answer = next(frame for frame in alice.inbox if frame["op"] in ("accepted", "refused"))
+            alice.inbox.remove(answer)
+            if answer["op"] == "accepted":
+                break
