@@ -13,6 +13,7 @@ RelayError
 ├── QueueFull            429  the mailbox is at its cap
 ├── RateLimited          429  the sender's token bucket is empty
 ├── StoreUnavailable     503  Redis is down, out of memory or failing over
+│   └── StoreRefused     503  it is there, and does not allow this call
 └── ConfigurationError     –  the relay cannot start like this
 """
 
@@ -98,6 +99,10 @@ class StoreUnavailable(RelayError):
     code = "store_unavailable"
     status = 503
     retryable = True
+
+
+class StoreRefused(StoreUnavailable):
+    """The server answered the call with an error of its own."""
 
 
 class ConfigurationError(RelayError):

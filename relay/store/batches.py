@@ -11,7 +11,7 @@ from redis.asyncio import ConnectionPool
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from relay.errors import StoreUnavailable
+from relay.errors import StoreRefused, StoreUnavailable
 from relay.store.keys import SHARD_KEYS, as_packet, bulk
 from relay.store.scripts import Script, script
 from relay.store.wire import Reply, Wire
@@ -294,7 +294,7 @@ class Line:
         if "OOM" in str(error)[:80]:
             return StoreUnavailable("the store is out of memory")
         log.error("store_refused_a_call", extra={"error": str(error)[:500]})
-        return StoreUnavailable("the store refused the call")
+        return StoreRefused("the store refused the call")
 
     async def _exchange(self, packets: list[bytes]) -> list[Reply]:
         """Sends the packets together. Raises OSError or RedisError when not all replies came in time."""

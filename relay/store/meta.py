@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass
 
-from relay.errors import ConfigurationError
+from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
 from relay.store.batches import Line
 from relay.store.keys import SCHEMA, Keys
@@ -40,6 +40,7 @@ class Meta:
         self._keys = keys
         self._settings = settings
         self.epoch = ""
+        self._config_is_hidden = False  # whether the server has refused to tell its settings
 
     async def check(self) -> bool:
         """Reads, or writes into an empty store, what it is. True if the epoch is another than before.
@@ -63,18 +64,25 @@ class Meta:
         return changed
 
     async def safety(self) -> Safety:
-        """Asks the server what it does with memory and disk."""
-        policy = await self._config("maxmemory-policy")
-        append_only = await self._config("appendonly")
-        fsync = await self._config("appendfsync")
-        info = (await self._line.command("INFO", "replication")).decode()
-        replicas = next((int(line[17:]) for line in info.splitlines() if line.startswith("connected_slaves:")), 0)
+        """Asks the server what it does with memory and disk. One that hides its settings is taken to give `memory`."""
+        memory, replication = await self._info("memory"), await self._info("replication")
+        append_only, fsync = await self._config("appendonly"), await self._config("appendfsync")
         own = durability = "fsync" if append_only == "yes" and fsync == "always" else "memory"
         promised = self._settings.durability
-        if promised == "replica" and replicas > 0:
+        if promised == "replica" and int(replication.get("connected_slaves", 0)) > 0:
             durability = "replica"
-        return Safety(durability, own, policy not in ("noeviction", None), promised)
+        return Safety(durability, own, memory.get("maxmemory_policy", "noeviction") != "noeviction", promised)
+
+    async def _info(self, section: str) -> dict[str, str]:
+        text = (await self._line.command("INFO", section)).decode()
+        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
     async def _config(self, name: str) -> str | None:
-        reply = await self._line.command("CONFIG", "GET", name)
+        if self._config_is_hidden:
+            return None
+        try:
+            reply = await self._line.command("CONFIG", "GET", name)
+        except StoreRefused:  # as managed servers do; asking again every few seconds would only fill the log
+            self._config_is_hidden = True
+            return None
         return reply[1].decode() if reply else None
