@@ -45,6 +45,9 @@ class Settings:
     )
     token_public_key: str | None = _text(None, "Ed25519 public key (PEM, or base64 of 32 bytes) for EdDSA tokens.")
     token_max_age_s: int = _between(DAY_S, 60, 366 * DAY_S, "A token that expires later than this from now is refused.")
+    metrics_token: str | None = _text(
+        None, "A fixed token that may read `/metrics` and nothing else: what Prometheus is given."
+    )
     open_tenants: tuple[str, ...] = _words(
         ("*",), "Tenants whose agents register by first use, separated by commas; `*` is all. The others are closed."
     )

@@ -1,5 +1,6 @@
 """Health, readiness and metrics."""
 
+import hmac
 import ipaddress
 
 from aiohttp import web
@@ -54,7 +55,7 @@ async def _ask_store(hub: Hub) -> str | None:
 @routes.get("/metrics")
 @call(anybody=True, answers={200: "text/plain"}, errors=(Unauthorized, Forbidden), uses_store=False)
 async def metrics(request: web.Request) -> web.Response:
-    """Prometheus. From this machine without a token, from elsewhere with the scope metrics."""
+    """Prometheus. From this machine without a token, from elsewhere with the scope metrics or RELAY_METRICS_TOKEN."""
     _may_see_metrics(request)
     return web.Response(body=request.app[HUB].metrics.text(), content_type="text/plain", charset="utf-8")
 
@@ -62,11 +63,17 @@ async def metrics(request: web.Request) -> web.Response:
 def _may_see_metrics(request: web.Request) -> None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        identity = request.app[TOKENS].verify(token.strip())
-        if not identity.scopes & {"metrics", "admin"}:
-            raise Forbidden("the token lacks the scope metrics")
+        _check_metrics_token(request, token.strip())
     elif not _is_loopback(request.remote):
         raise Unauthorized("a token with the scope metrics is needed")
+
+
+def _check_metrics_token(request: web.Request, token: str) -> None:
+    fixed = request.app[HUB].settings.metrics_token
+    if fixed is not None and hmac.compare_digest(token.encode(), fixed.encode()):
+        return
+    if not request.app[TOKENS].verify(token).scopes & {"metrics", "admin"}:
+        raise Forbidden("the token lacks the scope metrics")
 
 
 def _is_loopback(remote: str | None) -> bool:

@@ -150,6 +150,14 @@ async def test_health_readiness_and_metrics_need_no_token_here(room: Room) -> No
     assert [one.status for one in with_token] == [200, 200, 403]
 
 
+async def test_the_fixed_token_opens_the_metrics_and_nothing_else(room: Room) -> None:
+    prometheus = Caller(room.relay.instance(metrics_token="a fixed token").url, "a fixed token")
+
+    answers = [await prometheus.get(path) for path in ("/metrics", "/v1/stats")]
+
+    assert [one.status for one in answers] == [200, 401]
+
+
 async def raw(room: Room, text: bytes) -> bytes:
     """What the relay says to these bytes before it closes."""
     host = urlsplit(room.a.url)
