@@ -235,6 +235,17 @@ def _packaged_program() -> str | None:
     return next((str(program) for program in programs if os.access(program, os.X_OK)), None)
 
 
+def server_settings() -> dict[str, str]:
+    """What a server needs so that nothing accepted is lost, and small mailboxes stay small."""
+    return {
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "maxmemory-policy": "noeviction",
+        "stream-node-max-bytes": "512",
+    }
+
+
 def _options(folder: Path, socket_path: str) -> dict[str, str]:
     return {
         "port": "0",
@@ -243,12 +254,8 @@ def _options(folder: Path, socket_path: str) -> dict[str, str]:
         "dir": str(folder),
         "logfile": str(folder / LOG_FILE),
         "loglevel": "notice",
-        "save": "",
-        "appendonly": "yes",
-        "appendfsync": "always",
         "aof-load-truncated": "yes",
-        "maxmemory-policy": "noeviction",
-        "stream-node-max-bytes": "512",
+        **server_settings(),
     }
 
 

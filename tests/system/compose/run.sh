@@ -15,8 +15,12 @@ compose() {
     podman-compose --in-pod false "$@"
 }
 
+containers() { # SERVICE
+    podman ps --quiet --filter "label=com.docker.compose.service=$1"
+}
+
 instances() {
-    podman ps --quiet --filter label=com.docker.compose.service=relay
+    containers relay
 }
 
 ready_instances() {
@@ -56,6 +60,15 @@ trap 'exit 1' INT TERM
 note "up"
 compose up --detach --no-build
 wait_for_ready 3
+
+note "health checks of the image and of the server"
+for id in $(instances) $(containers redis); do
+    podman healthcheck run "$id"
+done
+
+note "from one instance to another"
+podman exec "$(instances | head -n 1)" relay send bob 'from one instance'
+podman exec "$(instances | tail -n 1)" timeout 5 relay listen --as bob | grep --max-count 1 'from one instance'
 
 note "traffic"
 .venv/bin/python -m tests.system.compose.traffic --url "http://$LISTEN" --seconds "$SECONDS_OF_TRAFFIC" &
