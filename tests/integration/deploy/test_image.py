@@ -7,7 +7,7 @@ from relay.settings import Settings
 from tests.integration.deploy import compose
 from tests.integration.deploy.programs import ROOT, needs, run
 
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", "")  # a line for each instruction
 
 
 @needs("hadolint")
@@ -29,7 +29,8 @@ def test_packages_come_from_the_locks_and_with_their_hashes() -> None:
 
 def test_the_relay_is_the_first_process_and_nobody_in_particular() -> None:
     assert re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE) == ['["relay"]']
-    assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE) == ["10001:10001"]
+    for stage in DOCKERFILE.split("\nFROM ")[1:]:
+        assert [user for user in re.findall(r"^USER (.*)$", stage, re.MULTILINE)][-1:] in ([], ["10001:10001"])
 
 
 def test_the_settings_of_the_image_are_settings_of_the_relay() -> None:
