@@ -8,6 +8,7 @@ import click
 import pytest
 
 from relay.cli import main
+from relay.metrics import Metrics
 from relay.settings import Settings, env_name
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def test_every_setting_is_documented_with_its_default_and_meaning():
     }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/protocol.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/deploy.md", "docs/protocol.md"])
 def test_every_link_leads_somewhere(page):
     path = ROOT / page
 
@@ -54,3 +55,11 @@ def test_every_key_is_in_the_table_of_the_architecture():
     for name in re.findall(r'tag\(.*?\) \+ "(\w+)"|tag\(.*?\)\}(\w+):', (ROOT / "relay/store/keys.py").read_text()):
         word = name[0] or name[1]
         assert word == "wake" or word == "topics" or re.search(rf"[`:]{word}[`:]", table), word
+
+
+def test_every_metric_is_in_the_list_for_operators():
+    page = (ROOT / "docs/deploy.md").read_text()
+
+    for family in Metrics().collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        assert re.search(rf"`{name}[`{{]", page), name

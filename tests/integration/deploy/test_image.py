@@ -30,7 +30,7 @@ def test_packages_come_from_the_locks_and_with_their_hashes() -> None:
 def test_the_relay_is_the_first_process_and_nobody_in_particular() -> None:
     assert re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE) == ['["relay"]']
     for stage in DOCKERFILE.split("\nFROM ")[1:]:
-        assert [user for user in re.findall(r"^USER (.*)$", stage, re.MULTILINE)][-1:] in ([], ["10001:10001"])
+        assert re.findall(r"^USER (.*)$", stage, re.MULTILINE)[-1:] in ([], ["10001:10001"])
 
 
 def test_the_settings_of_the_image_are_settings_of_the_relay() -> None:
