@@ -1,4 +1,4 @@
-.PHONY: help run test check bench
+.PHONY: help run test check compose bench
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -14,6 +14,9 @@ check: ## ruff, mypy, import-linter
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+
+compose: ## build the image and run compose under traffic; needs podman-compose and buildah
+	tests/system/compose/run.sh
 
 bench: ## measure this machine
 	.venv/bin/relay bench

@@ -1,6 +1,9 @@
 """The image: what can be said of it without building it. tests/system/compose/run.sh builds and runs it."""
 
 import re
+import tomllib
+
+import yaml
 
 from relay import settings
 from relay.settings import Settings
@@ -62,3 +65,18 @@ def test_every_target_that_compose_builds_exists() -> None:
     assert built == {"relay", "spark"}
     assert built <= targets
     assert DOCKERFILE.rindex("AS relay") > DOCKERFILE.rindex("AS spark")  # the one that is built without being named
+
+
+def test_every_file_names_the_same_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "helm/Chart.yaml").read_text())
+
+    in_compose = set(re.findall(r"image: agent-relay[a-z-]*:(\S+)", compose.FILE.read_text()))
+
+    assert {chart["version"], chart["appVersion"], *in_compose} == {version}
+
+
+def test_compose_and_the_chart_run_the_same_server() -> None:
+    values = yaml.safe_load((ROOT / "helm/values.yaml").read_text())
+
+    assert f"image: {values['redis']['image']}\n" in compose.FILE.read_text()

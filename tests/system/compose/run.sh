@@ -6,17 +6,18 @@
 set -eu
 cd "$(dirname "$0")/../../.."
 SECONDS_OF_TRAFFIC=45
+PROJECT=relay-run # its volumes are removed at the end: never those of a project in use
 
 note() {
     echo "== $*" >&2
 }
 
 compose() {
-    podman-compose --in-pod false "$@"
+    podman-compose --in-pod false --project-name "$PROJECT" "$@"
 }
 
 containers() { # SERVICE
-    podman ps --quiet --filter "label=com.docker.compose.service=$1"
+    podman ps --quiet --filter "label=com.docker.compose.project=$PROJECT" --filter "label=com.docker.compose.service=$1"
 }
 
 instances() {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds images that stand in for the public ones of Dockerfile and docker-compose.yml, where none can be pulled: Debian with the
-# distribution's Python, HAProxy and Redis. They prove our files, not those images.
+# distribution's Python, HAProxy and Redis. They prove our files, not those images. podman prefers them to the public ones for as long as
+# they are there.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
