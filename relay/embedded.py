@@ -33,6 +33,15 @@ SILENT_START_S = 15.0
 STOP_S = 10.0
 POLL_S = 0.005
 
+# What any server needs so that nothing accepted is lost, and small mailboxes stay small.
+SERVER_OPTIONS = {
+    "save": "",
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "maxmemory-policy": "noeviction",
+    "stream-node-max-bytes": "512",
+}
+
 # The shell becomes the server, so the pid is the server's and at no moment can a dying parent leave it behind.
 # Its child reads a pipe whose other end only the parent has: end of file means stop, told or killed. The child shares
 # the server's process group, so the pid is not given to somebody else for as long as the child may signal it.
@@ -235,17 +244,6 @@ def _packaged_program() -> str | None:
     return next((str(program) for program in programs if os.access(program, os.X_OK)), None)
 
 
-def server_settings() -> dict[str, str]:
-    """What a server needs so that nothing accepted is lost, and small mailboxes stay small."""
-    return {
-        "save": "",
-        "appendonly": "yes",
-        "appendfsync": "always",
-        "maxmemory-policy": "noeviction",
-        "stream-node-max-bytes": "512",
-    }
-
-
 def _options(folder: Path, socket_path: str) -> dict[str, str]:
     return {
         "port": "0",
@@ -255,7 +253,7 @@ def _options(folder: Path, socket_path: str) -> dict[str, str]:
         "logfile": str(folder / LOG_FILE),
         "loglevel": "notice",
         "aof-load-truncated": "yes",
-        **server_settings(),
+        **SERVER_OPTIONS,
     }
 
 

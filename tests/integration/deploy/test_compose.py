@@ -9,7 +9,7 @@ import pytest
 
 from relay import settings
 from relay.auth import Tokens
-from relay.embedded import server_settings
+from relay.embedded import SERVER_OPTIONS
 from relay.settings import Settings
 from tests.integration.deploy import chart
 from tests.integration.deploy.compose import FILE, Doc, environment, load, made_env, seconds, server_options
@@ -136,7 +136,7 @@ def test_the_server_is_as_durable_as_the_embedded_one_everywhere(services: dict[
     (in_cluster,) = [one for one in chart.containers("minimal") if one["name"] == "redis"]
 
     for words in (services["redis"]["command"], in_cluster["args"]):
-        assert server_settings().items() <= server_options(words).items()
+        assert SERVER_OPTIONS.items() <= server_options(words).items()
 
 
 def test_the_balancer_waits_longer_than_the_relay() -> None:
