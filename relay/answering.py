@@ -13,6 +13,8 @@ MAX_OWED = 5_000  # messages and settlements under way: a client that sends fast
 class Answers:
     """Every message and settlement is owed one answer. Those of one turn of the event loop share two frames at most."""
 
+    __slots__ = ("_accepted", "_calm", "_duplicates", "_flush_asked", "_level", "_refusals", "_send", "owed")
+
     def __init__(self, send: Callable[[bytes], None], level: Callable[[], str]) -> None:
         self.owed = 0
         self._send = send
@@ -22,7 +24,6 @@ class Answers:
         self._refusals: list[dict[str, Any]] = []
         self._flush_asked = False
         self._calm: asyncio.Future[None] | None = None  # who reads the client waits here while it floods us
-        self._loop = asyncio.get_running_loop()
 
     def owe(self, count: int) -> None:
         self.owed += count
@@ -36,7 +37,7 @@ class Answers:
     async def calm(self) -> None:
         """Returns when not too much is owed."""
         if self.owed > MAX_OWED:
-            self._calm = self._loop.create_future()
+            self._calm = asyncio.get_running_loop().create_future()
             await self._calm
 
     def accept(self, id: str, is_duplicate: bool) -> None:
@@ -59,7 +60,7 @@ class Answers:
     def _ask_flush(self) -> None:
         if not self._flush_asked:
             self._flush_asked = True
-            self._loop.call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_asked = False

@@ -39,6 +39,8 @@ class Asker(Protocol):
 class Questions:
     """Each question is answered with a frame of its own, or with an error; the next one need not wait for it."""
 
+    __slots__ = ("_asker", "_open", "_spawn", "_store", "_subscriptions", "_topics")
+
     def __init__(
         self, asker: Asker, store: Store, topics: Topics, spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
@@ -46,7 +48,7 @@ class Questions:
         self._store = store
         self._topics = topics
         self._spawn = spawn
-        self._subscriptions: set[str] = set()
+        self._subscriptions: frozenset[str] = frozenset()
         self._open = 0  # how many are not answered yet
 
     def ask(self, question: AnyFrame) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -66,6 +65,43 @@ class Session:
     but by the client's word. Nothing here waits for a client or for the store: the store calls back.
     """
 
+    # 10,000 idle sessions are the normal case, so each is kept small.
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_backlog_delivered",
+        "_backlog_pending",
+        "_held",
+        "_looked",
+        "_mail",
+        "_metrics",
+        "_more_receipts",
+        "_outlet",
+        "_questions",
+        "_reading_receipts",
+        "_receipt_cursor",
+        "_sends",
+        "_store",
+        "_taking",
+        "_unsure",
+        "_woken",
+        "ack_timeout_ms",
+        "address",
+        "began",
+        "closing",
+        "drained",
+        "identity",
+        "joined",
+        "mode",
+        "name",
+        "next_active_at_ms",
+        "receives",
+        "renew",
+        "shard",
+        "tenant",
+        "window",
+    )
+
     is_puller = False
     types: list[str] | None = None
 
@@ -109,11 +145,10 @@ class Session:
         self._receipt_cursor = "0-0"
         self._reading_receipts = False
         self._more_receipts = False
-        self._sends: deque[list[Message]] = deque()  # frames that wait for the rate limit, in order
+        self._sends: list[list[Message]] = []  # frames that wait for the rate limit, in order
         self._answers = Answers(self.send, store.level)
         self._questions = Questions(self, store, topics, spawn)
         self.renew: Callable[[Auth], None] = _cannot_renew
-        self._loop = asyncio.get_running_loop()
 
     # -- the session's life
 
@@ -207,7 +242,7 @@ class Session:
 
     def _spent(self, granted: int | None, retry_after_ms: int) -> None:
         """The rate limit has answered for the first frame in line; the next one asks only now, so order stays."""
-        messages = self._sends.popleft()
+        messages = self._sends.pop(0)
         for n, message in enumerate(messages):
             if granted is None:
                 self._refuse(StoreUnavailable("the store does not answer"), id=message.id, to=message.to)
@@ -216,7 +251,7 @@ class Session:
             else:
                 self._refuse(rate_limited(retry_after_ms), id=message.id, to=message.to)
         if self._sends:
-            self._loop.call_soon(self._spend_next)
+            asyncio.get_running_loop().call_soon(self._spend_next)
 
     def _accept(self, message: Message) -> None:
         if message.request:
@@ -312,7 +347,7 @@ class Session:
         self._taking = False
         self._unsure = True
         self._mail = True
-        self._loop.call_later(1.0, self._pump)
+        asyncio.get_running_loop().call_later(1.0, self._pump)
 
     def _deliver(self, rows: list[Taken]) -> None:
         now = time.monotonic()
