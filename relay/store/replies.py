@@ -80,7 +80,7 @@ class Replies:
             else:
                 arrived(well)
 
-        self._tasks.answer(requester, request_id, field, payload, int(expires_at), kept)
+        self._tasks.answer(requester, request_id, replier, field, payload, int(expires_at), kept)
 
     def _send_on(
         self,

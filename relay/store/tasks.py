@@ -30,7 +30,11 @@ class Task:
 
 
 class Tasks:
-    """Keeps tasks in the requester's shard, one HASH each, which expires by itself."""
+    """Keeps tasks in the requester's shard, one HASH each, which expires by itself.
+
+    An id is unique per recipient, so two requests may share a task's name: what answers them is kept by recipient, and
+    the task is that of the latest request.
+    """
 
     def __init__(self, line: Line, calls: Calls) -> None:
         self._line = line
@@ -42,29 +46,36 @@ class Tasks:
     ) -> None:
         """A task that waits for its reply; it goes out before whatever is handed in next. An early answer is kept."""
         key = self._keys.task(requester, task_id)
-        fields = ["to", to, *(("thread", thread) if thread else ()), *(("blocked", "1") if blocked else ())]
+        fields = ["to", to, *(("thread", thread) if thread else ()), *((_of(to, "blocked"), "1") if blocked else ())]
         self._line.submit(Call(as_packet("HSET", key, *fields), _ignore))
         self._line.submit(Call(as_packet("PEXPIRE", key, lives_ms + GRACE_MS), _ignore))
 
     def answer(
-        self, requester: str, task_id: str, field: str, payload: str, expires_at: int, arrived: Callable[[bool], None]
+        self,
+        requester: str,
+        task_id: str,
+        to: str,
+        field: str,
+        payload: str,
+        expires_at: int,
+        arrived: Callable[[bool], None],
     ) -> None:
         """Keeps a part or the end, and tells who waits. `arrived` hears whether the store has it."""
         lives_ms = max(1, expires_at - self._calls.clock.now_ms()) + GRACE_MS
         packet = self._calls.packet(
             script("answer"),
             self._keys.shard(requester),
-            [requester, task_id, field, payload, lives_ms],
+            [requester, task_id, _of(to, field), payload, lives_ms],
             more_keys=1,
             more_chunk=bulk(self._keys.task(requester, task_id).encode()),
         )
         self._line.submit(Call(packet, lambda _, outcome: arrived(not isinstance(outcome, Exception))))
 
-    async def close(self, requester: str, task_id: str, how: str) -> None:
+    async def close(self, requester: str, task_id: str, to: str, how: str) -> None:
         """Keeps how a task ended without a reply, and tells who waits. A reply that comes still counts for more."""
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         expires_at = self._calls.clock.now_ms() + self._calls.settings.message_ttl_s * 1_000
-        self.answer(requester, task_id, "ended", how, expires_at, done.set_result)
+        self.answer(requester, task_id, to, "ended", how, expires_at, done.set_result)
         await asyncio.shield(done)
 
     async def go_on(self, requester: str, task_id: str, turn: str, lives_ms: int) -> None:
@@ -84,19 +95,26 @@ class Tasks:
         fields = {flat[n].decode(): flat[n + 1] for n in range(0, len(flat), 2)}
         if "to" not in fields:
             return None
-        parts = sorted((name for name in fields if name.startswith("part:")), key=_position)
+        to = fields["to"].decode()
+        its = {name.removesuffix(_of(to, "")): value for name, value in fields.items() if name.endswith(_of(to, ""))}
+        parts = sorted((name for name in its if name.startswith("part:")), key=_position)
         turns = sorted((int(at), name.removeprefix("turn:")) for name, at in fields.items() if name.startswith("turn:"))
         return Task(
             task_id,
             requester,
-            fields["to"].decode(),
-            [orjson.Fragment(fields[name]) for name in parts],
-            orjson.Fragment(fields["end"]) if "end" in fields else None,
+            to,
+            [orjson.Fragment(its[name]) for name in parts],
+            orjson.Fragment(its["end"]) if "end" in its else None,
             fields["thread"].decode() if "thread" in fields else None,
             tuple(turn for _, turn in turns),
-            fields["ended"].decode() if "ended" in fields else None,
-            "blocked" in fields,
+            its["ended"].decode() if "ended" in its else None,
+            "blocked" in its,
         )
+
+
+def _of(to: str, field: str) -> str:
+    """The name of a field that belongs to one recipient."""
+    return f"{field} {to}"
 
 
 def _position(field: str) -> tuple[int, int]:

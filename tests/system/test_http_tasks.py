@@ -30,6 +30,20 @@ async def test_a_request_to_an_agent_that_comes_back_in_time_is_answered_200(roo
     assert answer.body == {"id": "ask", "to": room.address("bob"), "state": "replied", "reply": {"n": 4}}
 
 
+async def test_the_same_id_to_another_agent_is_another_request(room: Room) -> None:
+    alice, bob, carol = caller(room, "alice"), caller(room, "bob"), caller(room, "carol")
+    await alice.ask("bob", "ask", wait_s=0.05)
+    await bob.settle("reply", await bob.lease_one(), payload="bob's")
+    await soon(lambda: state(alice, "ask"), "replied")
+
+    unanswered = await alice.ask("carol", "ask", wait_s=0.05)
+    await carol.settle("reply", await carol.lease_one(), payload="carol's")
+    await soon(lambda: state(alice, "ask"), "replied")
+
+    assert (unanswered.status, unanswered["state"]) == (202, "queued")
+    assert (await alice.get("/v1/tasks/ask"))["reply"] == "carol's"
+
+
 async def test_a_request_that_is_not_answered_in_time_is_202_and_can_be_polled(room: Room) -> None:
     alice, bob = caller(room, "alice"), caller(room, "bob", at=room.b)
 

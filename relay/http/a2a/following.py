@@ -87,7 +87,7 @@ class Follower:
         if found.state == "acked" and store.clock.now_ms() - found.at_ms < REPLY_WITHIN_MS:
             return "held", None
         if found.state in ("acked", "dead", "expired", "cancelled"):
-            await store.tasks.close(turn.requester, turn.id, found.state)
+            await store.tasks.close(turn.requester, turn.id, turn.to, found.state)
         return found.state, found.at_ms
 
     async def wait(self, request: web.Request, task_id: str, until: float) -> Found:

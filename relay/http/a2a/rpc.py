@@ -298,7 +298,7 @@ async def cancel(rpc: Rpc) -> web.StreamResponse:
         raise TaskNotCancelable("The agent is working on the task")
     if word != "cancelled":
         raise TaskNotCancelable("The task has ended, or waits for the caller")
-    await store.tasks.close(rpc.who.address, last.id, "cancelled")
+    await store.tasks.close(rpc.who.address, last.id, last.to, "cancelled")
     return rpc.task(await rpc.tasks.find(rpc.task_id()))
 
 

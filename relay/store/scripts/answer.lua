@@ -2,10 +2,10 @@
 -- Uses shard
 --
 -- KEYS  SHARD
---       21 task  HASH  to, thread, blocked, turn:<task>, part:<origin>, end, ended, watch:<instance>
+--       21 task  HASH  to, thread, turn:<task>, watch:<instance>; by recipient: part:<origin> <to>, end <to>, ended <to>, blocked <to>
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         requester, task id
---         field         "end", "part:<origin>", or "ended"
+--         field         "end <to>", "part:<origin> <to>", or "ended <to>"
 --         payload       JSON; of "ended": how
 --         lives_ms      how long the task is kept from now
 -- Returns "answered"

@@ -11,7 +11,7 @@ LATER_MS = 60_000
 
 async def answer(desk: Desk, field: str, payload: str, id: str = "ask") -> bool:
     kept: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    desk.store.tasks.answer(ALICE, id, field, payload, desk.clock.now_ms() + LATER_MS, kept.set_result)
+    desk.store.tasks.answer(ALICE, id, BOB, field, payload, desk.clock.now_ms() + LATER_MS, kept.set_result)
     return await asyncio.wait_for(kept, WAIT_S)
 
 
