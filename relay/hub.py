@@ -137,10 +137,11 @@ class Hub:
 
     async def join(self, session: Session) -> None:
         """Puts the session in charge of its mailbox. Raises StoreUnavailable."""
-        if not session.receives:
+        joined = await self._join(session)
+        if session.receives:
+            session.begin(joined)
+        else:
             session.begin_without_mailbox()
-            return
-        session.begin(await self._join(session))
 
     async def _join(self, session: Session) -> Joined:
         return await self.store.presence.join(
@@ -159,11 +160,10 @@ class Hub:
         self.metrics.sessions = len(self._sessions)
         session.closing = True
         session.end()
-        if session.receives:
-            try:
-                await self.store.presence.leave(session.address, session.name, reason, session.next_active_at_ms)
-            except RelayError as error:
-                log.warning("leave_failed", extra={"session": session.name, "error": error.message})
+        try:
+            await self.store.presence.leave(session.address, session.name, reason, session.next_active_at_ms)
+        except RelayError as error:
+            log.warning("leave_failed", extra={"session": session.name, "error": error.message})
 
     # -- wakes
 
@@ -171,13 +171,14 @@ class Hub:
         for word, *rest in lines:
             if word == "mail":
                 for session in self._by_address.get(rest[0], ()):
-                    session.ring()
+                    if session.name not in rest[1:]:
+                        session.ring()
                 self.waiters.wake(("mail", rest[0]))
             elif word == "receipts":
                 for session in self._by_address.get(rest[0], ()):
                     session.read_receipts()
-            elif word == "lost" and rest[0] in self._sessions:
-                self._sessions[rest[0]].lose(rest[1])
+            elif word in ("lost", "overdue") and rest[0] in self._sessions:
+                self._sessions[rest[0]].lose(rest[1], others_first=word == "overdue")
             elif word == "replaced":
                 self._replaced(rest[0])
                 self.waiters.wake(("replaced", rest[0]))

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 TAKE_AT_ONCE = 100  # deliveries asked for in one call, so that one session's payloads stay few in memory
 SHARED_ACK_TIMEOUT_S = 30.0
+OTHERS_FIRST_S = 0.1  # how long other sessions have for what this one let lie
 _CURSOR = re.compile(r"\d{1,18}-\d{1,18}")
 
 
@@ -120,7 +121,7 @@ class Session:
         self.identity = identity
         self.address = identity.address
         self.tenant = identity.tenant
-        self.mode = auth.mode
+        self.mode = auth.mode if "receive" in identity.scopes else "sender"
         self.window = auth.window
         self.shard = store.keys.shard(self.address)
         self.ack_timeout_ms = int(_ack_timeout_s(auth) * 1_000)
@@ -163,8 +164,10 @@ class Session:
 
     def begin_without_mailbox(self) -> None:
         """A client that may only send: it sees an empty mailbox and disturbs nobody who serves the real one."""
+        self.joined = True
         self.send(frame("queue_status", pending=0, bytes=0, oldest_ms=None))
         self.send(frame("drained", delivered=0))
+        self.read_receipts()
 
     def rejoined(self, joined: Joined) -> None:
         """The store had lost this session and has it again: whatever it held is back in the mailbox."""
@@ -277,7 +280,7 @@ class Session:
 
     def ring(self) -> None:
         """There may be mail."""
-        if not self.joined:
+        if not self.joined or not self.receives:
             return
         self._mail = True
         if self._taking:
@@ -302,6 +305,8 @@ class Session:
 
     def look(self) -> None:
         """The store says that mail waits: a wake may have been lost. A full window is checked against the store."""
+        if not self.receives:
+            return
         if len(self._held) >= self.window:
             self._unsure = True
         self._looked = not self._taking and not self._mail
@@ -378,10 +383,14 @@ class Session:
                 Settlement(self.address, self.name, [row.entry for row in rows], lambda _: None)
             )
 
-    def lose(self, entry: str) -> None:
-        """Somebody else ended this hold: its place in the window is free."""
+    def lose(self, entry: str, others_first: bool = False) -> None:
+        """Somebody else ended this hold: its place in the window is free. What lay too long is for others first."""
         self._held.pop(entry, None)
-        self._pump()
+        if others_first:
+            self._mail = True
+            asyncio.get_running_loop().call_later(OTHERS_FIRST_S, self._pump)
+        else:
+            self._pump()
 
     # -- settling
 

@@ -345,11 +345,15 @@ async def test_a_client_that_only_sends_does_not_disturb_who_serves_the_mailbox(
     sender = await room.agent("bob", at=room.b, scope="send")
     assert await sender.drained() == 0
     await sender.sent(message("m-2", to="alice"))
+    successor = await room.agent("bob", at=room.b)
+    assert (await successor.delivery())["id"] == "m-1"
+    assert await bob.closed() == 4509
 
     assert sender.queue_status == {"op": "queue_status", "pending": 0, "bytes": 0, "oldest_ms": None}
     assert (await alice.delivery())["from"] == bob.address
-    await bob.settled_down()
-    assert bob.is_open
+    await successor.settled_down()
+    assert (successor.is_open, sender.is_open) == (True, True)
+    assert sender.got_deliveries() == []
 
 
 async def test_an_agent_can_write_to_itself(room: Room) -> None:

@@ -80,16 +80,19 @@ async def test_no_receipt_is_sent_when_none_is_wanted(room: Room) -> None:
     assert len(alice.got("receipts")) == 1
 
 
-async def test_a_client_that_only_sends_gets_no_receipts_but_they_wait(room: Room) -> None:
-    sender, bob = await room.agent("alice", scope="send"), await room.agent("bob")
+async def test_a_client_that_only_sends_gets_its_receipts_too(room: Room) -> None:
+    sender, bob = await room.agent("alice", scope="send"), await room.agent("bob", at=room.b)
     await sender.sent(message("m-1"))
     await bob.ack(await bob.delivery())
-    await until(lambda: room.redis.xlen(room.keys.receipts(sender.address)) > 0)
-    assert sender.got("receipts") == []
+    first = await sender.receipts(1)
+    await sender.sent(message("m-2"))
+    await sender.close()
+    await bob.ack(await bob.delivery())
 
-    alice = await room.agent("alice")
+    back = await room.agent("alice", scope="send", at=room.b)
 
-    assert (await alice.receipts(1))[0]["id"] == "m-1"
+    assert first[0]["id"] == "m-1"
+    assert {one["id"] for one in await back.receipts(2)} == {"m-1", "m-2"}
 
 
 async def test_many_receipts_come_once_each_and_in_order(room: Room) -> None:

@@ -223,6 +223,22 @@ async def test_a_reply_waits_for_a_requester_that_is_away(room: Room) -> None:
     assert (one["payload"], one["reply_to"], one["was_stored"]) == ("late", "q-1", True)
 
 
+@pytest.mark.parametrize("place", ["same instance", "another instance"])
+async def test_what_one_session_lets_lie_goes_to_an_idle_one_and_not_back(room: Room, place: str) -> None:
+    alice = await room.agent("alice")
+    slow = await room.agent("pool", mode="shared", window=1, ack_timeout_s=0.3)
+    await alice.sent(message("m-1", to="pool"))
+    held = await slow.delivery()
+    at = room.a if place == "same instance" else room.b
+    quick = await room.agent("pool", at=at, mode="shared", window=1, ack_timeout_s=30)
+
+    again = await quick.delivery()
+
+    assert (again["entry"], again["attempt"]) == (held["entry"], 2)
+    await quick.settled_down()
+    assert len(slow.got_deliveries()) == 1
+
+
 async def test_only_a_request_that_is_held_can_be_answered(room: Room) -> None:
     alice, bob = await room.agents("alice", "bob")
     await alice.sent(message("plain"))

@@ -1,4 +1,5 @@
 -- join: a session begins to serve its mailbox. An exclusive one takes over from whoever served it before.
+-- A sender only wants to hear of receipts: it serves nothing, takes nothing over and stays when somebody else does.
 -- Uses shard
 --
 -- KEYS  SHARD
@@ -38,7 +39,7 @@ for m, mailbox in ipairs(mailboxes) do
     local other, other_mode = string.match(line, '^([^\t]+)\t(.+)$')
     if other == session then
       -- It is here already: the answer to an earlier join was lost.
-    elseif mode == 'shared' and other_mode ~= 'exclusive' and is_alive(other) then
+    elseif (mode == 'sender' or other_mode == 'sender' or mode == 'shared' and other_mode ~= 'exclusive') and is_alive(other) then
       staying[#staying + 1] = line
     else
       for n, box in ipairs(boxes) do

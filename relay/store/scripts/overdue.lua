@@ -20,9 +20,9 @@ end
 local function end_hold(address, box, dead, priority, row, fields)
   local seq, accepted_at = string.match(fields[4], OPTS)
   event('overdue', handle(row[1], priority), seq, row[4], row[2], 'ack timeout', accepted_at, text(book.now_ms - row[3]), fields[2])
-  tell(row[2], 'lost\t' .. row[2] .. '\t' .. handle(row[1], priority))
+  tell(row[2], 'overdue\t' .. row[2] .. '\t' .. handle(row[1], priority))
   local now_is = fail(address, box, dead, dead_max, row, priority, fields, row[2], 'ack timeout', '"ack timeout"', true, 0)
-  -- The session that let it lie is not rung: another one should have it.
+  -- Another session should have it before the one that let it lie, which looks a moment later by itself.
   drop_puller({box}, row[2])
   if now_is == 'ready' then wake(address, redis.call('HGET', presence, address), 'mail', row[2]) end
   return now_is == 'dead' and 'dead' or 'failed'

@@ -13,7 +13,7 @@
 --        8 lanes         HASH    address -> the priorities above 0 that its mailbox uses, as digits
 --        9 waiting       ZSET    address by the time of its oldest entry
 --       10 due           ZSET    kind, address, handle by the time when something must happen to an entry
---       11 presence      HASH    address -> its sessions, a line each: session, mode
+--       11 presence      HASH    address -> its sessions, a line each: session, mode (exclusive, shared, puller or sender)
 --       12 instances     HASH    instance -> until when it is believed to be alive
 --       13 blocks        HASH    address -> the senders it has blocked, a line each
 --       14 agents        HASH    address -> registration (JSON)
@@ -137,6 +137,7 @@ end
 -- wake: ring every session of an address but one, through the channel of the instance that holds it.
 local function wake(address, sessions, word, except)
   if not sessions then return end
+  local line = word .. '\t' .. address .. (except ~= '' and '\t' .. except or '')
   for session in string.gmatch(sessions, '([^\t\n]+)\t[^\n]*') do
     if session ~= except then
       local instance = string.match(session, '^[^.]+')
@@ -145,7 +146,7 @@ local function wake(address, sessions, word, except)
         lines = {}
         book.wakes[instance] = lines
       end
-      lines[#lines + 1] = word .. '\t' .. address
+      lines[#lines + 1] = line
     end
   end
 end

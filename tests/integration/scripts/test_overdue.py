@@ -47,7 +47,7 @@ async def test_a_hold_that_is_over_is_a_failed_attempt_and_another_session_is_ru
     assert became == ["failed"]
     assert desk.holders() == {entry: ("~ready", 2)}
     assert desk.due() == {}
-    assert (slow.heard(), other.heard()) == ([f"lost\t{bob.name}\t{entry}"], ["mail\tacme/bob"])
+    assert (slow.heard(), other.heard()) == ([f"overdue\t{bob.name}\t{entry}"], [f"mail\tacme/bob\t{bob.name}"])
     assert [(event.who, event.attempt) for event in desk.events("overdue")] == [(bob.name, "1")]
     assert await desk.ack(bob, entry) == {entry: "lock_lost"}
 
