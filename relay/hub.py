@@ -191,7 +191,7 @@ class Hub:
             self._sockets[name].close("replaced", 4509)
 
     def _resubscribed(self) -> None:
-        self.spawn(self._attempt(self._recheck))
+        self.spawn(self._attempt(self._come_back))
 
     async def _look(self) -> None:
         """Looks for mail, receipts and successors that no wake told of. Raises StoreUnavailable."""
@@ -250,6 +250,11 @@ class Hub:
             await step()
         except RelayError as error:
             log.warning("step_failed", extra={"step": step.__name__, "error": error.message})
+
+    async def _come_back(self) -> None:
+        """The store is within reach again: first say that we are alive, or our sessions are given up for dead."""
+        await self._renew()
+        await self._recheck()
 
     async def _recheck(self) -> None:
         """Looks at the store, then for what was missed."""

@@ -23,6 +23,7 @@ class Worker:
     name: str
     every_s: float
     step: Callable[[Store, int, int], Awaitable[int]]
+    after_s: float = 0.0  # how long the store must have been within reach: what is alive must have had time to say so
 
 
 async def run_worker(store: Store, worker: Worker) -> None:
@@ -56,6 +57,8 @@ async def run_once(store: Store, worker: Worker) -> int:
     """One round over all shards, if no other process does this duty. Returns how much was done."""
     lease_ms = int(max(1.0, worker.every_s * LEASE_ROUNDS) * 1_000)
     if not await store.duties.lease(worker.name, store.instance, lease_ms):
+        return 0
+    if store.line.connected_s() < worker.after_s:
         return 0
     done = 0
     for shard in range(store.keys.shards):

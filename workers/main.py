@@ -20,7 +20,7 @@ def workers(settings: Settings) -> dict[str, Worker]:
         Worker("sweeper", settings.sweep_every_s, sweeper.sweep_shard),
         Worker("overdue", 0.5, overdue.check_shard),
         Worker("receipts", 5.0, receipts.forward_shard),
-        Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.reap_shard),
+        Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.reap_shard, after_s=settings.heartbeat_s),
     )
     return {worker.name: worker for worker in found}
 

@@ -152,6 +152,7 @@ class Line:
         self._scripts = [script(name) for name in script_names]
         self._wait_for_replica = wait_for_replica
         self._wire: Wire | None = None
+        self._connected_at = 0.0
         self._replies: list[Reply] = []  # of the exchange under way
         self._missing = 0  # and how many have not come yet
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -160,6 +161,10 @@ class Line:
         self._later: asyncio.TimerHandle | None = None  # when what is patient goes out by itself
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def connected_s(self) -> float:
+        """For how long the server has been within reach, on one connection."""
+        return time.monotonic() - self._connected_at if self._wire is not None and self._wire.is_open else 0.0
 
     def ring(self) -> None:
         self._rung.set()
@@ -338,6 +343,7 @@ class Line:
         wire = self._wire = Wire(self._heard, self._fail)
         async with asyncio.timeout(REACH_TIMEOUT_S):
             await wire.open(self._pool)
+        self._connected_at = time.monotonic()
         if self._scripts:
             await self._ask(wire, [as_packet("SCRIPT", "LOAD", one.text) for one in self._scripts], REACH_TIMEOUT_S)
         return wire

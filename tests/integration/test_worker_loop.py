@@ -11,7 +11,7 @@ from relay.errors import Malformed, StoreUnavailable
 from relay.store.store import Store
 from tests.builders import WAIT_S
 from workers import loop
-from workers.loop import LONGEST_BACKOFF_S, STORE_BACKOFF_S, Worker, backoff_s, run_worker
+from workers.loop import LONGEST_BACKOFF_S, STORE_BACKOFF_S, Worker, backoff_s, run_once, run_worker
 
 Step = Callable[[Store, int, int], Awaitable[int]]
 
@@ -64,6 +64,16 @@ async def test_a_worker_that_fails_says_so_until_it_is_well(store: Store, error:
     assert well == {}
     assert first_pause_s <= 1.0
     assert second_pause_s == 300.0
+
+
+@pytest.mark.parametrize(("after_s", "done"), [(0.0, 1), (3_600.0, 0)])
+async def test_a_duty_may_wait_until_the_store_has_been_there_for_a_while(
+    store: Store, after_s: float, done: int
+) -> None:
+    async def step(*_: object) -> int:
+        return 1
+
+    assert await run_once(store, Worker("reaper", 1.0, step, after_s)) == done
 
 
 def test_a_store_that_was_away_is_tried_again_within_seconds_and_a_broken_duty_ever_more_rarely() -> None:
