@@ -85,7 +85,7 @@ class Connection:
             timeout=CLOSE_TIMEOUT_S,
             autoping=False,  # a pong is a sign of life, so we want to see it
             compress=False,
-            max_msg_size=hub.settings.max_frame_bytes,
+            max_msg_size=hub.settings.max_frame_bytes + 1,  # aiohttp refuses from there on
             decode_text=False,
         )
         self._transport: asyncio.Transport | None = None
@@ -202,6 +202,9 @@ class Connection:
         hub = self._hub
         if not hub.store.meta.epoch:
             await hub.store.inspect()  # the first client may come before the first look at the store
+        if auth.mode is None:
+            registered = await hub.store.agents.registration(identity.address) or {}
+            auth.mode = registered.get("mode") or "exclusive"
         session = self._session = hub.begin(identity, auth, self, self)
         session.renew = self._renew
         if (card := bytes(auth.card)) != b"null":

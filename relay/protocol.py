@@ -1,5 +1,6 @@
 """The wire: every frame as a type. Parsing does no I/O; payloads stay the bytes that the sender wrote."""
 
+import json
 import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,6 +21,9 @@ MAX_SPAN_S = 30 * 86_400
 _PART = r"[a-zA-Z0-9._-]{1,64}"
 _ADDRESS = re.compile(rf"{_PART}/{_PART}")
 _AGENT = re.compile(_PART)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},]')
+_MEMBER = re.compile(r'\s*("(?:[^"\\]|\\.)*")\s*:(.*)', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ENTRY = re.compile(r"((?:0|[1-9][0-9]{0,17})-(?:0|[1-9][0-9]{0,17}))(?:p([1-9]))?")  # one spelling per entry
 
 Short = Annotated[str, Meta(max_length=128)]
@@ -61,7 +65,7 @@ class Auth(Frame, tag="auth"):
     key: str | None = None
     signature: str | None = None
     window: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    mode: Literal["exclusive", "shared"] = "exclusive"
+    mode: Literal["exclusive", "shared"] | None = None  # left out: as the agent is registered, else exclusive
     ack_timeout_s: Span | None = None
     card: Raw = Raw(b"null")
     next_active_at_ms: TimeMs | None = None
@@ -195,7 +199,43 @@ def parse(data: bytes) -> AnyFrame:
         found: AnyFrame = _frame.decode(text)
         return found
     except (msgspec.DecodeError, RecursionError) as error:
-        raise _explain(text, error) from None
+        apart = _parse_apart(text)
+        if apart is None:
+            raise _explain(text, error) from None
+        return apart
+
+
+def _parse_apart(text: str) -> Send | None:
+    """A send that is JSON but for what one of its messages holds, such as half a surrogate pair: each message is then
+    judged for itself, so that it does not hurt its neighbours. None if it is not that."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("op") != "send" or not isinstance(found.get("messages"), list):
+        return None
+    if not 1 <= len(found["messages"]) <= MAX_MESSAGES_PER_FRAME:
+        return None
+    members = [_MEMBER.match(piece) for piece in _pieces(text)]
+    array = next(member[2] for member in reversed(members) if member and json.loads(member[1]) == "messages")
+    return Send([Raw(piece.encode()) for piece in _pieces(array)])
+
+
+def _pieces(text: str) -> list[str]:
+    """What stands between the commas of an array or object, as it was written."""
+    pieces, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            start = token.end() if depth == 1 else start
+        elif token[0] in "]}":
+            depth -= 1
+        if depth == 0 or (depth == 1 and token[0] == ","):
+            pieces.append(text[start : token.start()])
+            start = token.end()
+        if depth == 0:
+            break
+    return pieces
 
 
 def _explain(text: str, error: Exception) -> RelayError:
@@ -246,12 +286,24 @@ def names_of(raw: Raw) -> dict[str, str | None]:
     """Id and recipient of a message, as far as they can be made out, for its refusal."""
     try:
         names = _names.decode(raw)
+        found = {"id": names.id, "to": names.to}
     except (msgspec.DecodeError, RecursionError):
-        return {"id": None, "to": None}
-    return {
-        "id": names.id[:128] if isinstance(names.id, str) else None,
-        "to": names.to[:129] if isinstance(names.to, str) else None,
-    }
+        found = _names_apart(bytes(raw))
+    return {name: found[name] if _is_text(found[name]) else None for name in ("id", "to")}
+
+
+def _names_apart(raw: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(raw)
+    except (ValueError, RecursionError):
+        message = None
+    known = message if isinstance(message, dict) else {}
+    return {"id": known.get("id"), "to": known.get("to")}
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a string that can be written into a frame."""
+    return isinstance(value, str) and not _SURROGATE.search(value)
 
 
 @lru_cache(maxsize=65_536)

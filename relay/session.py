@@ -121,7 +121,7 @@ class Session:
         self.identity = identity
         self.address = identity.address
         self.tenant = identity.tenant
-        self.mode = auth.mode if "receive" in identity.scopes else "sender"
+        self.mode: str = auth.mode or "exclusive" if "receive" in identity.scopes else "sender"
         self.window = auth.window
         self.shard = store.keys.shard(self.address)
         self.ack_timeout_ms = int(_ack_timeout_s(auth) * 1_000)

@@ -43,7 +43,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     message = parse_message(a_raw(), "acme", LIMIT)
 
     assert isinstance(auth, Auth)
-    assert (auth.window, auth.mode, auth.ack_timeout_s) == (50, "exclusive", None)
+    assert (auth.window, auth.mode, auth.ack_timeout_s) == (50, None, None)
     assert isinstance(nack, Nack)
     assert (nack.retry, nack.delay_s, nack.reason, nack.confirm) == (True, None, "", False)
     assert isinstance(touch, Touch)
@@ -121,6 +121,28 @@ def test_any_value_in_any_field_of_a_message_is_taken_or_refused(value: object) 
     for name in protocol.Message.__struct_fields__:
         with suppress(Malformed, TooLarge):
             parse_message(a_raw(**{name: value}), "acme", LIMIT)
+
+
+def test_a_message_that_cannot_be_read_does_not_hurt_its_neighbours() -> None:
+    good = '{"id":"m-1","to":"bob","payload":{"a": 1.00,"b":"],[{\\"}"}}'
+    half = '{"id":"m-2","to":"bob","payload":"\\ud800"}'
+
+    send = parse(f'{{"op":"send","x":{{"messages":[0]}}, "messages" : [{good}, {half},{good}]}}'.encode())
+
+    assert isinstance(send, Send)
+    first, second, third = send.messages
+    assert bytes(parse_message(first, "acme", LIMIT).payload) == b'{"a": 1.00,"b":"],[{\\"}"}'
+    assert parse_message(third, "acme", LIMIT).id == "m-1"
+    with pytest.raises(Malformed) as refused:
+        parse_message(second, "acme", LIMIT)
+    assert (refused.value.details["id"], refused.value.details["to"]) == ("m-2", "bob")
+
+
+def test_a_refusal_names_the_id_as_it_was_sent() -> None:
+    with pytest.raises(Malformed) as refused:
+        parse_message(a_raw(id="x" * 129), "acme", LIMIT)
+
+    assert refused.value.details["id"] == "x" * 129
 
 
 def test_a_bare_recipient_is_of_the_senders_tenant() -> None:
