@@ -89,10 +89,11 @@ def note_outcome(metrics: Metrics, draft: Draft, outcome: Outcome, error: RelayE
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to one message that is in the mailbox. `seq` is not known of a duplicate."""
+    """The answer to one message that is in the mailbox, or was. `seq` is not known of a duplicate."""
 
     id: str
     duplicate: bool
+    state: str  # queued, or how a duplicate has ended
     seq: int | None
 
 
@@ -130,4 +131,6 @@ async def _send_one(store: Store, metrics: Metrics, sender: Identity, message: M
     if message.request:
         lives_ms, blocked = store.mailboxes.lives_ms(message), outcome[0] == b"blocked"
         store.tasks.open(sender.address, message.id, message.to, lives_ms, thread=message.thread, blocked=blocked)
-    return Accepted(message.id, outcome[0] == b"duplicate", None if outcome[0] == b"duplicate" else outcome[2])
+    if outcome[0] == b"duplicate":
+        return Accepted(message.id, True, outcome[2].decode() or "queued", None)
+    return Accepted(message.id, False, "queued", outcome[2])

@@ -33,6 +33,7 @@ AGENT = Text("agent", "Only events to or from this agent.")
 KIND = Choice("kind", KINDS, "Only events of this kind.")
 SINCE_MS = Integer("since_ms", 0, 2**52, 0, "Only events from this time on.")
 CLOCKS_DIFFER_MS = 5_000  # the log is ordered by the store's clock, events tell an instance's
+COUNTED = ("accepted", "taken", "acked", "refused", "expired", "dead")
 POLL_S = 0.25
 COUNTERS_EVERY_S = 5.0
 MAX_STREAM_S = 3_600.0
@@ -99,14 +100,14 @@ async def _latest(hub: Hub, shard: int, since_ms: int, wanted: _Wanted, limit: i
 @routes.get("/v1/events", allow_head=False)
 @call("inspect", query=(TENANT,), headers=(LAST_EVENT,), answers={200: EVENTS}, errors=(RateLimited,))
 async def events(request: web.Request) -> web.StreamResponse:
-    """Live events of the tenant and counters of this instance, as Server-Sent Events."""
+    """Live events of the tenant, and counters (an admin's are the instance's), as Server-Sent Events."""
     who = identity(request)
     tenant = tenant_asked_for(request, who)
     with request.app[WAITS].one_more(who):
-        return await _follow(request, request.app[HUB], tenant)
+        return await _follow(request, request.app[HUB], tenant, sees_all="admin" in who.scopes)
 
 
-async def _follow(request: web.Request, hub: Hub, tenant: str) -> web.StreamResponse:
+async def _follow(request: web.Request, hub: Hub, tenant: str, sees_all: bool) -> web.StreamResponse:
     """An event's id is its millisecond and its number among the tenant's events of that one."""
     stream = EventStream(request)
     milliseconds, _, number = stream.last_event_id.partition("-")
@@ -114,6 +115,7 @@ async def _follow(request: web.Request, hub: Hub, tenant: str) -> web.StreamResp
     from_ms = hub.store.clock.now_ms() if resumed_ms is None else resumed_ms
     await stream.open()
     until, counted_at = time.monotonic() + MAX_STREAM_S, -COUNTERS_EVERY_S
+    counted = dict.fromkeys(COUNTED, 0)  # of the tenant alone, since it follows
     while stream.is_read and time.monotonic() < until and not hub.draining:
         from_ms, found = await hub.store.events.since(from_ms, PAGE)
         numbers: Counter[int] = Counter()
@@ -121,13 +123,15 @@ async def _follow(request: web.Request, hub: Hub, tenant: str) -> web.StreamResp
             if event.fields["tenant"] == tenant:
                 at_ms = event.place[0]
                 numbers[at_ms] += 1
+                if event.fields["kind"] in counted:
+                    counted[event.fields["kind"]] += 1
                 if at_ms != resumed_ms or numbers[at_ms] > seen:
                     await stream.send(
                         event.fields["kind"], orjson.dumps(event.as_fields()), f"{at_ms}-{numbers[at_ms]}"
                     )
         if time.monotonic() - counted_at >= COUNTERS_EVERY_S:
             counted_at = time.monotonic()
-            await stream.send("counters", orjson.dumps(_counters(hub)))
+            await stream.send("counters", orjson.dumps(_counters(hub) if sees_all else counted))
         await stream.keep_alive()
         if not found:
             await asyncio.sleep(POLL_S)
@@ -156,22 +160,23 @@ async def _described(hub: Hub, tenant: str) -> list[Description]:
 @routes.get("/v1/stats")
 @call("inspect", "metrics", query=(TENANT,), answers={200: Stats})
 async def stats(request: web.Request) -> web.Response:
-    """What a tenant has, and what this instance counts."""
-    hub, tenant = request.app[HUB], tenant_asked_for(request, identity(request))
+    """What a tenant has; for an admin, or with the scope metrics, also what this instance counts."""
+    hub, who = request.app[HUB], identity(request)
+    tenant = tenant_asked_for(request, who)
     found = await _described(hub, tenant)
     oldest = [one.oldest_ms for one in found if one.oldest_ms is not None]
-    return json(
-        {
-            "tenant": tenant,
-            "agents": len(found),
-            "online": sum(one.online for one in found),
-            "messages": sum(one.depth for one in found),
-            "bytes": sum(one.bytes for one in found),
-            "dead": sum(one.dead for one in found),
-            "oldest_ms": min(oldest) if oldest else None,
-            "instance": _counters(hub),
-        }
-    )
+    answer: dict[str, Any] = {
+        "tenant": tenant,
+        "agents": len(found),
+        "online": sum(one.online for one in found),
+        "messages": sum(one.depth for one in found),
+        "bytes": sum(one.bytes for one in found),
+        "dead": sum(one.dead for one in found),
+        "oldest_ms": min(oldest) if oldest else None,
+    }
+    if who.scopes & {"admin", "metrics"}:
+        answer["instance"] = _counters(hub)
+    return json(answer)
 
 
 @routes.get("/v1/anomalies")

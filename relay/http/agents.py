@@ -196,7 +196,7 @@ def _two(request: web.Request, who: Identity) -> tuple[str, str]:
     return agent, other
 
 
-@routes.get("/v1/agents/{agent}/blocks/{address}")
+@routes.get("/v1/agents/{agent}/blocks/{address:.+}")
 @call("receive", answers={200: Blocked}, errors=(NotFound,))
 async def is_blocked(request: web.Request) -> web.Response:
     """Whether a sender is blocked: 404 if it is not."""
@@ -206,7 +206,7 @@ async def is_blocked(request: web.Request) -> web.Response:
     return json({"agent": other, "blocked": True})
 
 
-@routes.put("/v1/agents/{agent}/blocks/{address}")
+@routes.put("/v1/agents/{agent}/blocks/{address:.+}")
 @call("receive", answers={200: Blocks})
 async def block(request: web.Request) -> web.Response:
     """Do not hear a sender any more; it is not told."""
@@ -214,7 +214,7 @@ async def block(request: web.Request) -> web.Response:
     return json({"agents": await request.app[HUB].store.agents.change_blocks(agent, [other], [])})
 
 
-@routes.delete("/v1/agents/{agent}/blocks/{address}")
+@routes.delete("/v1/agents/{agent}/blocks/{address:.+}")
 @call("receive", answers={200: Blocks})
 async def unblock(request: web.Request) -> web.Response:
     """Hear a sender again."""

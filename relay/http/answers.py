@@ -327,7 +327,7 @@ class Stats(TypedDict):
     bytes: int
     dead: int
     oldest_ms: int | None
-    instance: Counters
+    instance: NotRequired[Counters]
 
 
 class Anomaly(TypedDict):

@@ -143,7 +143,7 @@ def _accepted(request: web.Request, to: str, answer: Sent) -> dict[str, Any]:
     fields = {
         "id": answer.id,
         "to": to,
-        "state": "queued",
+        "state": answer.state,
         "duplicate": answer.duplicate,
         "durability": request.app[HUB].store.level(),
     }

@@ -12,6 +12,7 @@ COLUMNS = (
     *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "accepted_at", "taken_at"),
     *("tenant", "to", "from", "id", "type", "thread", "priority", "bytes"),
 )
+ESCAPED = frozenset(("reason", "type", "thread"))  # what others may write as they like
 NUMBERS = frozenset(("at_ms", "seq", "attempt", "accepted_at", "taken_at", "priority", "bytes"))
 MOST_LOOKED_AT = 20_000  # entries of a shard that one question may read
 PAGE = 500
@@ -53,7 +54,7 @@ def parse(position: str, shard: int, value: bytes) -> Event:
     columns = value.decode().split("\t")
     fields: dict[str, Any] = {}
     for name, text in zip(COLUMNS, columns, strict=True):
-        fields[name] = int(text) if name in NUMBERS and text else unescape(text)
+        fields[name] = int(text) if name in NUMBERS and text else unescape(text) if name in ESCAPED else text
     return Event(position, shard, fields)
 
 

@@ -127,6 +127,7 @@ class Mailboxes:
         answer: Callable[[Draft, Outcome], None],
         *,
         reply_to_task_only: bool = False,
+        is_part: bool = False,
     ) -> Draft:
         """Turns a message into what accept.lua stores. The payload is serialised here, once."""
         now_ms = self._calls.clock.now_ms()
@@ -148,7 +149,7 @@ class Mailboxes:
             f"{pair}\t{thread}",
             f"{kind}\t{thread}\t{message.priority}\t{len(payload)}",
             f"{now_ms}\t{expires_at}\t{not_before}\t{message.max_attempts}\t{ack_ms}\t{receipt}\t{request}\t{timed}",
-            _body(sender, message, payload, now_ms, expires_at),
+            _body(sender, message, payload, now_ms, expires_at, is_part),
             len(payload),
         ]
         return Draft(sender, message, self._keys.shard(message.to), row, answer)
@@ -337,7 +338,7 @@ def _entry_count(settlement: Settlement) -> int:
     return len(settlement.entries)
 
 
-def _body(sender: str, message: Message, payload: bytes, now_ms: int, expires_at: int) -> str:
+def _body(sender: str, message: Message, payload: bytes, now_ms: int, expires_at: int, is_part: bool) -> str:
     """The fields of a delivery that never change, as JSON without its braces."""
     fields: dict[str, Any] = {
         "id": message.id,
@@ -352,4 +353,6 @@ def _body(sender: str, message: Message, payload: bytes, now_ms: int, expires_at
         value = getattr(message, name)
         if value is not None:
             fields[name] = value
+    if is_part:
+        fields["more"] = True
     return orjson.dumps(fields)[1:-1].decode()  # cmsgpack in Redis knows no binary strings

@@ -76,7 +76,7 @@ class Replies:
 
         def kept(well: bool) -> None:
             if well and where != TASK_ONLY:
-                self._send_on(origin, requester, replier, request_id, payload, left_s, arrived)
+                self._send_on(origin, requester, replier, request_id, payload, left_s, what == "part", arrived)
             else:
                 arrived(well)
 
@@ -90,6 +90,7 @@ class Replies:
         request_id: str,
         payload: str,
         left_s: float,
+        is_part: bool,
         arrived: Callable[[bool], None],
     ) -> None:
         """Into the requester's mailbox, like any message. What does not fit there now stays for the worker."""
@@ -105,4 +106,4 @@ class Replies:
         def answered(_: Draft, outcome: Outcome) -> None:
             arrived(outcome[0] in ARRIVED)
 
-        self._mailboxes.accept(self._mailboxes.draft(replier, message, answered))
+        self._mailboxes.accept(self._mailboxes.draft(replier, message, answered, is_part=is_part))

@@ -190,6 +190,10 @@ async def test_a_look_shows_every_message_and_leases_none(room: Room) -> None:
     await alice.send("bob", "gone", ttl_s=0.001)
     held = await bob.lease_one()
 
+    async def ids() -> list[str]:
+        return [one["id"] for one in (await inspector.get("/v1/agents/bob/messages"))["messages"]]
+
+    await soon(ids, ["m-2", "m-1", "m-3"])  # the clocks of two instances may differ by a moment
     own, whole = await bob.get("/v1/agents/bob/messages"), await inspector.get("/v1/agents/bob/messages")
     jobs = await inspector.get("/v1/agents/bob/messages", type="job")
     states = {
@@ -365,6 +369,32 @@ async def test_nobody_deletes_another(room: Room) -> None:
 
     assert answer.said == (403, "forbidden")
     assert room.depth("bob") == 1
+
+
+@pytest.mark.parametrize("slash", ["/", "~", "%2F"])
+async def test_who_is_blocked_may_be_a_whole_address(room: Room, slash: str) -> None:
+    bob = caller(room, "bob")
+    path = f"/v1/agents/bob/blocks/{room.tenant}{slash}alice"
+
+    blocked = await bob.put(path)
+    asked = await bob.get(path)
+    unblocked = await bob.delete(path)
+
+    assert blocked["agents"] == [room.address("alice")]
+    assert asked["blocked"] is True
+    assert unblocked["agents"] == []
+
+
+async def test_a_session_serves_in_the_mode_that_its_agent_is_registered_with(room: Room) -> None:
+    await admin(room).put("/v1/agents/bob", {"mode": "shared"})
+
+    first, second = await room.agents("bob", "bob")
+    alone = await room.agent("bob", mode="exclusive")
+
+    assert await first.closed() == await second.closed() == 4509
+    assert alone.is_open
+    assert first.got("closing")[0]["code"] == "replaced"
+    assert (await admin(room).get("/v1/agents/bob"))["mode"] == "shared"
 
 
 async def test_blocks_are_listed_and_are_of_ones_own_tenant(room: Room) -> None:

@@ -39,6 +39,18 @@ async def test_the_same_id_through_two_instances_at_once_is_one_copy(room: Room)
     assert room.depth("bob") == 1
 
 
+async def test_a_duplicate_says_how_the_first_one_ended(room: Room) -> None:
+    alice, bob = caller(room, "alice"), caller(room, "bob")
+    await alice.send("bob", "m-1")
+
+    waiting = await alice.send("bob", "m-1")
+    await bob.settle("ack", await bob.lease_one())
+    ended = await alice.send("bob", "m-1")
+
+    assert (waiting["state"], ended["state"]) == ("queued", "acked")
+    assert ended["duplicate"] is True
+
+
 async def test_a_socket_on_the_other_instance_gets_it_at_once_and_the_sender_is_who_authenticated(room: Room) -> None:
     bob = await room.agent("bob", at=room.b)
     await bob.drained()

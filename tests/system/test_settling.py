@@ -205,6 +205,7 @@ async def test_parts_come_before_the_reply_and_do_not_ack(room: Room) -> None:
 
     assert [one["payload"] for one in parts] == ["one", "two", "end"]
     assert {one["reply_to"] for one in parts} == {"q-1"}
+    assert [one.get("more") for one in parts] == [True, True, None]
     await until(lambda: room.depth("bob") == 0)
 
 
