@@ -6,6 +6,7 @@ import dataclasses
 import getpass
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -106,6 +107,8 @@ def announce(chosen: Settings, urls: list[str]) -> None:
     token = Tokens(chosen).make(f"{DEFAULT_TENANT}/admin", " ".join(sorted(SCOPES)), 86_400)
     program = Path(sys.argv[0])
     relay = os.path.relpath(program) if program.name == "relay" else "relay"
+    if chosen.data_dir != settings.Settings().data_dir:
+        relay = f"{settings.env_name('data_dir')}={shlex.quote(str(chosen.data_dir))} {relay}"
     port = "" if chosen.port == 8080 else f" --url {urls[-1]}"
     lines = [
         f"[bold]The relay is up[/bold]: {'  '.join(urls)}",
@@ -166,6 +169,8 @@ def workers(only: str, with_parent: bool) -> None:
 def token(agent: str, scope: str, ttl: float) -> None:
     """Print a token for an agent."""
     unknown = set(scope.split()) - SCOPES
+    if not scope.split():
+        raise click.BadParameter(f"name some of {' '.join(sorted(SCOPES))}", param_hint="--scope")
     if unknown:
         raise click.BadParameter(f"unknown: {', '.join(sorted(unknown))}", param_hint="--scope")
     chosen = with_secret(settings.load())
@@ -180,10 +185,15 @@ def keygen(out: Path | None) -> None:
     """Make an Ed25519 key: prints the public half, and the private one unless it goes to a file."""
     key = Ed25519PrivateKey.generate()
     private = base64.b64encode(key.private_bytes_raw()).decode()
+    if out is not None:
+        write_private(out, private)
     click.echo(f"public  {base64.b64encode(key.public_key().public_bytes_raw()).decode()}")
     if out is None:
         click.echo(f"private {private}")
-        return
+
+
+def write_private(out: Path, private: str) -> None:
+    """Writes a key where only its owner can read it. Raises ConfigurationError, also if there is one already."""
     try:
         descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
@@ -233,13 +243,20 @@ def send(
     sender = address(agent or (f"cli-{terminal.new_id()}" if wait_s else "cli"), DEFAULT_TENANT)
     scope = "send receive" if wait_s else "send"
     recipient = address(to, sender.partition("/")[0])
-    text = payload if payload is not None else file.read_text() if file else sys.stdin.read()
+    text = payload if payload is not None else payload_text(file.read_bytes() if file else sys.stdin.buffer.read())
     message: dict[str, Any] = {"id": message_id or terminal.new_id(), "to": recipient, "receipt": False}
     message["payload"] = terminal.payload_from(text)
     if kind is not None:
         message["type"] = kind
     its_token = given_token or Tokens(chosen).make(sender, scope, 3_600)
     run(_send(relay_url(chosen, url), its_token, message, wait_s))
+
+
+def payload_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("the payload is not text in UTF-8; encode it, for example with base64") from None
 
 
 async def _send(url: str, token: str, message: dict[str, Any], wait_s: float | None) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -123,6 +124,8 @@ def kept_server(settings: Settings) -> Iterator[KeptServer | None]:
 async def up(settings: Settings, instances: int, announce: Callable[[list[str]], None]) -> None:
     """Starts everything, says so when it is ready, and keeps it running until SIGINT or SIGTERM."""
     urls = [f"http://{settings.host}:{settings.port + n}" for n in range(instances)]
+    for n in range(instances):
+        _check_free(settings.host, settings.port + n)
     with kept_server(settings) as server:
         url = server.url if server else settings.redis_url
         assert url is not None
@@ -142,6 +145,17 @@ async def up(settings: Settings, instances: int, announce: Callable[[list[str]],
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, household.stop)
         await household.run(lambda: announce(urls), urls, server)
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises ConfigurationError if somebody listens there already."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}; try --port") from None
 
 
 async def _when_ready(urls: list[str], ready: Callable[[], None]) -> None:

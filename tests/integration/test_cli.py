@@ -258,6 +258,7 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
     assert len(base64.b64decode(out.read_text())) == 32
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert again.returncode == 1
+    assert again.stdout == ""
     assert str(out) in again.stderr
 
 
@@ -272,6 +273,7 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
         (["token", "--agent", "alice", "--ttl", "soon"], {}, 2, "soon"),
         (["token", "--agent", "alice", "--ttl", "2d"], {}, 2, "86400"),
         (["token"], {}, 2, "--agent"),
+        (["token", "--agent", "alice", "--scope", ""], {}, 2, "admin inspect metrics receive send"),
         (["send", "a b", "x"], {}, 1, "not an address"),
         (["send", "other/bob", "x", "--as", "acme/alice", "--url", "http://127.0.0.1:9"], {}, 1, "127.0.0.1:9"),
         (["send", "bob", "x", "--url", "http://127.0.0.1:9"], {}, 1, "no relay answers at http://127.0.0.1:9"),
@@ -316,6 +318,24 @@ def test_another_number_of_shards_than_the_data_have_is_said(house: Up) -> None:
     assert other.returncode == 1
     assert "RELAY_SHARDS: the store was made with 4 shards, not 64" in other.stderr
     assert "Traceback" not in other.stderr
+
+
+def test_a_payload_that_is_no_text_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "payload"
+    file.write_bytes(b"\xff\xfe")
+
+    answer = relay("send", "bob", "--file", str(file), data_dir=str(tmp_path / "data"))
+
+    assert answer.returncode == 2
+    assert "UTF-8" in answer.stderr
+
+
+def test_everything_on_ports_in_use_is_not_started(house: Up, tmp_path: Path) -> None:
+    second = relay("up", "--port", str(house.port), "--data", str(tmp_path / "data"))
+
+    assert second.returncode == 1
+    assert f":{house.port}" in second.stderr
+    assert "Traceback" not in second.stderr
 
 
 def test_a_port_in_use_is_said(house: Up) -> None:
