@@ -5,7 +5,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 EVENT_SCHEMA_VERSION = "e1"  # the name of an event's field in the stream
 
 # A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are the tab-separated
-# ones of the event, in their order. `stream_ms`-`stream_n` is the entry of the log, `place` the place in that entry.
+# ones of the event, in their order. `stream_ms`-`stream_n` is the entry of the shard's log, `place` the event's place
+# in it. Where entries were trimmed before they were read, a row of kind `lost` says in `reason` how many are missing.
 EVENTS = StructType(
     [
         StructField("shard", IntegerType(), False),

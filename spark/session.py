@@ -1,0 +1,38 @@
+"""The Spark that the jobs run on: all cores of this machine, unless spark-submit says otherwise."""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from spark.mailboxes import RelayMailboxes
+from spark.source import RelayEvents
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # a source that takes filters cannot be read without
+    "spark.sql.maxConcurrentOutputFileWriters": "100",  # rows need not be sorted by day before they are written
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_ON_THIS_MACHINE = {
+    "spark.master": "local[*]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+def spark_session(name: str) -> SparkSession:
+    """A session that knows the relay's data sources and in which times are UTC."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM, with settings of its own
+    settings = _SETTINGS if submitted else _SETTINGS | _ON_THIS_MACHINE
+    builder = SparkSession.Builder().appName(f"relay {name}")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    for source in (RelayEvents, RelayMailboxes):
+        session.dataSource.register(source)
+    return session
