@@ -83,6 +83,9 @@ class Settings:
         1_000, 1, 1_000_000, "A full dead-letter box leaves the message in its mailbox, parked."
     )
     events_keep_s: int = _between(DAY_S, 60, 30 * DAY_S, "Events older than this are trimmed.")
+    events_keep_unarchived_s: int = _between(
+        7 * DAY_S, 60, 90 * DAY_S, "Events that an archive has not read yet are kept this long, if it has read any."
+    )
     events_max_entries: int = _between(
         100_000, 100, 100_000_000, "Entries (batches of events) kept per shard, whatever their age."
     )

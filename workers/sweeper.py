@@ -17,7 +17,9 @@ async def sweep_shard(store: Store, shard: int, now_ms: int) -> int:
     total = 0
     for start in range(0, len(due), MAILBOXES_AT_ONCE):
         total += await _sweep(store, shard, due[start : start + MAILBOXES_AT_ONCE])
-    await store.duties.trim_events(shard, now_ms - store.settings.events_keep_s * 1_000)
+    keep_ms = store.settings.events_keep_s * 1_000
+    keep_unarchived_ms = store.settings.events_keep_unarchived_s * 1_000
+    await store.duties.trim_events(shard, now_ms - keep_ms, now_ms - keep_unarchived_ms)
     return total
 
 

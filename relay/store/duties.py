@@ -80,9 +80,14 @@ class Duties:
         reply = await self._line.command("XRANGE", self._keys.outbox(shard), "-", f"({older_than_ms}-0", "COUNT", limit)
         return [(entry, fields) for entry, fields in reply]
 
-    async def trim_events(self, shard: int, older_than_ms: int) -> int:
-        """Removes events older than that; returns how many entries went."""
-        count: int = await self._line.command("XTRIM", self._keys.events(shard), "MINID", f"{older_than_ms}-0")
+    async def trim_events(self, shard: int, older_than_ms: int, unarchived_older_than_ms: int) -> int:
+        """Removes events older than that; where an archive is kept, of those that it has not read only the ones older
+        than the second time. Returns how many entries went."""
+        oldest = f"{older_than_ms}-0"
+        archived: bytes | None = await self._line.command("GET", self._keys.archived(shard))
+        if archived is not None:
+            oldest = min(oldest, max(archived.decode(), f"{unarchived_older_than_ms}-0", key=_id_order), key=_id_order)
+        count: int = await self._line.command("XTRIM", self._keys.events(shard), "MINID", oldest)
         return count
 
     async def idle_agents(self, shard: int, before_ms: int, cursor: str, count: int) -> tuple[str, list[str]]:
@@ -145,3 +150,8 @@ class Duties:
         expired, dead = await self._line.command("HMGET", self._keys.totals(shard), "expired", "dead")
         oldest_ms = int(float(oldest[1])) if oldest else None
         return Depth(mailboxes, messages, oldest_ms, int(expired or 0), int(dead or 0))
+
+
+def _id_order(stream_id: str) -> tuple[int, int]:
+    milliseconds, _, number = stream_id.partition("-")
+    return int(milliseconds), int(number)

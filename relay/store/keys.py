@@ -70,6 +70,10 @@ class Keys:
         """STREAM: every transition."""
         return self.tag(shard) + "events"
 
+    def archived(self, shard: int) -> str:
+        """STRING: up to which entry the events are archived; written by the archive job."""
+        return self.tag(shard) + "archived"
+
     def outbox(self, shard: int) -> str:
         """STREAM: receipts and replies on their way to another shard."""
         return self.tag(shard) + "outbox"
