@@ -25,6 +25,7 @@ from relay.embedded import embedded_server, kept_secret, running_url
 from relay.errors import ConfigurationError, RelayError
 from relay.protocol import address
 from relay.settings import Settings
+from relay.spark_cli import spark
 from workers import main as all_workers
 
 DEFAULT_TENANT = "demo"
@@ -292,6 +293,11 @@ def _print_line(fields: dict[str, Any]) -> None:
     # Written through at once: a message is confirmed only after it has left this process.
     sys.stdout.buffer.write(orjson.dumps(fields) + b"\n")
     sys.stdout.buffer.flush()
+
+
+# -- the data pipeline
+
+main.add_command(spark)
 
 
 # -- measuring

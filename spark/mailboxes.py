@@ -69,10 +69,10 @@ class MailboxesReader(DataSourceReader):
         self._tasks = tasks
 
     def partitions(self) -> Sequence[Shards]:
-        """All boxes of an address are in one partition."""
+        """All boxes of an address are in one partition. One there must be, be it empty."""
         with Store(self._place) as store:
             shards = [Shard(shard, addresses) for shard, addresses in _addresses(store).items() if addresses]
-        return [Shards(lot) for n in range(self._tasks) if (lot := shards[n :: self._tasks])]
+        return [Shards(shards[n :: self._tasks]) for n in range(max(1, min(self._tasks, len(shards))))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Shards)

@@ -20,7 +20,7 @@ def packed(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
 
 def whole_logs(extents: dict[int, Extent], tasks: int, since_ms: int, until_ms: int) -> Sequence[Range]:
     """Everything that is there now and between these times; a log longer than a task's fair share comes in parts."""
-    fair = max(SPLIT_ENTRIES, sum(_length(one) for one in extents.values()) // tasks)
+    fair = max(SPLIT_ENTRIES, -(-sum(_length(one) for one in extents.values()) // tasks))
     return [part for shard, one in extents.items() for part in _parts(shard, one, fair, since_ms, until_ms)]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -14,7 +15,6 @@ _SETTINGS = {
     "spark.sql.maxConcurrentOutputFileWriters": "100",  # rows need not be sorted by day before they are written
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 _ON_THIS_MACHINE = {
     "spark.master": "local[*]",
@@ -27,6 +27,7 @@ _ON_THIS_MACHINE = {
 def spark_session(name: str) -> SparkSession:
     """A session that knows the relay's data sources and in which times are UTC."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(Path(__file__).with_name("log4j2.properties")))
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM, with settings of its own
     settings = _SETTINGS if submitted else _SETTINGS | _ON_THIS_MACHINE
     builder = SparkSession.Builder().appName(f"relay {name}")

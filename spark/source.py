@@ -76,9 +76,10 @@ class EventsReader(DataSourceReader):
         return others
 
     def partitions(self) -> Sequence[Lot]:
+        """One there must be, be it empty."""
         with Store(self._place) as store:
             ranges = whole_logs(log.extents(store), self._tasks, self._pushed.since_ms, self._pushed.until_ms)
-        return [Lot(ranges) for ranges in packed(ranges, self._tasks)]
+        return [Lot(ranges) for ranges in packed(ranges, self._tasks) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Lot)

@@ -1,0 +1,130 @@
+"""How the pipeline is started, and the parts of it that need neither Spark nor a server."""
+
+from pathlib import Path
+
+import pytest
+
+from relay import java, pipeline
+from relay.errors import ConfigurationError
+from spark.__main__ import main
+from spark.log import Extent, Mark, Range
+from spark.packing import packed, whole_logs
+from spark.store import StoreError, options_from_environ
+
+
+def a_range(entries: int) -> Range:
+    return Range(0, "-", "+", entries)
+
+
+def a_log(entries: int, first_ms: int, last_ms: int) -> Extent:
+    return Extent(Mark(f"{first_ms}-0", 1), Mark(f"{last_ms}-7", entries), 0, 1)
+
+
+def a_java(folder: Path, version: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+# -- starting
+
+
+def test_a_job_finds_python_java_and_the_store_in_its_environment() -> None:
+    environ = pipeline.job_environ({"HOME": "/home/x"}, "redis://:secret@there", "/java")
+
+    assert environ["HOME"] == "/home/x"
+    assert environ["RELAY_REDIS_URL"] == "redis://:secret@there"
+    assert environ["JAVA_HOME"] == "/java"
+    assert environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert environ["PYSPARK_PYTHON"]
+
+
+def test_packages_that_are_there_are_not_installed(tmp_path: Path) -> None:
+    pipeline.install_packages(tmp_path / "none.lock", ("click",))
+
+
+def test_missing_packages_without_a_lock_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no_such_package not installed, and none.lock is not"):
+        pipeline.install_packages(tmp_path / "none.lock", ("click", "no_such_package"))
+
+
+def test_packages_that_cannot_be_installed_are_a_clear_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lock = tmp_path / "wrong.lock"
+    lock.write_text("no-such-file-anywhere @ file:///no/such/file.whl --hash=sha256:00\n")
+
+    with pytest.raises(ConfigurationError, match=r"the packages in wrong.lock could not be installed"):
+        pipeline.install_packages(lock, ("no_such_package",))
+
+    assert "Installing no_such_package from wrong.lock" in capfd.readouterr().err
+
+
+def test_java_home_wins_when_it_is_new_enough(tmp_path: Path) -> None:
+    home = a_java(tmp_path / "new", "21.0.1")
+
+    assert java.java_home({"JAVA_HOME": str(home), "PATH": ""}) == str(home)
+
+
+def test_an_old_java_home_gives_way_to_the_path(tmp_path: Path) -> None:
+    old, new = a_java(tmp_path / "old", "11.0.1"), a_java(tmp_path / "new", "17.0.15")
+
+    assert java.java_home({"JAVA_HOME": str(old), "PATH": f"{new}/bin"}) is None
+
+
+def test_without_any_java_the_packaged_one_is_wrapped(tmp_path: Path) -> None:
+    home = java.java_home({"PATH": ""}, made_in=tmp_path)
+
+    assert home == str(tmp_path / "relay-java")
+    assert java._version(f"{home}/bin/java") >= java.OLDEST
+
+
+def test_no_java_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17 or newer"):
+        java.java_home({"PATH": ""})
+
+
+@pytest.mark.parametrize("words", [[], ["no-such-job"]])
+def test_an_unknown_job_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 1
+
+    assert "which job? There are archive, dump, report, audit" in capsys.readouterr().err
+
+
+def test_without_a_store_a_job_says_what_to_set() -> None:
+    with pytest.raises(StoreError, match="RELAY_REDIS_URL is not set"):
+        options_from_environ({})
+
+
+# -- packing
+
+
+def test_ranges_are_packed_evenly_into_tasks() -> None:
+    lots = packed([a_range(entries) for entries in (50, 30, 30, 20, 10)], tasks=2)
+
+    assert sorted(sum(one.entries for one in lot) for lot in lots) == [70, 70]
+
+
+def test_there_are_no_empty_lots() -> None:
+    assert packed([a_range(1)], tasks=4) == [[a_range(1)]]
+
+
+def test_a_log_longer_than_its_share_comes_in_parts_without_a_gap() -> None:
+    first, second, third = whole_logs({0: a_log(4_000, 1_000, 3_999)}, tasks=3, since_ms=0, until_ms=10_000)
+
+    assert (first.start, first.end) == ("1000-0", "1999")
+    assert (second.start, second.end) == ("2000-0", "2999")
+    assert (third.start, third.end) == ("3000-0", "3999-7")
+
+
+@pytest.mark.parametrize(("since_ms", "until_ms"), [(4_000, 10_000), (0, 999), (3_000, 2_000)])
+def test_a_log_outside_the_times_is_not_read(since_ms: int, until_ms: int) -> None:
+    assert whole_logs({0: a_log(10, 1_000, 3_999)}, 2, since_ms, until_ms) == []
+
+
+def test_the_times_cut_a_log() -> None:
+    (one,) = whole_logs({0: a_log(10, 1_000, 3_999)}, 2, since_ms=1_500, until_ms=1_600)
+
+    assert (one.start, one.end) == ("1500-0", "1600")
