@@ -43,7 +43,7 @@ def needed_url(chosen: Settings) -> str:
 
 
 @spark.command()
-@click.option("--out", required=True, help="The folder of the archive, local or a url that Spark can write to.")
+@click.option("--out", required=True, help="The folder of the archive.")
 @click.option("--once", is_flag=True, help="Archive what is there now, and end.")
 def archive(out: str, once: bool) -> None:
     """Copy every event into Parquet files by day, exactly once, until Ctrl-C."""

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-import signal
 import sys
 
 from spark.store import StoreError
@@ -14,19 +13,23 @@ _IN_TRACE = re.compile(r"StoreError: (.+)")
 def main(argv: list[str]) -> int:
     if not argv or argv[0] not in JOBS:
         return complain(f"which job? There are {', '.join(JOBS)}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(importlib.import_module(f"spark.jobs.{argv[0]}").main(argv[1:]))
     except KeyboardInterrupt:
         return 130
-    except StoreError as error:
-        return complain(str(error))
     except Exception as error:
-        # An error in a data source comes back from the JVM as text.
-        cause = _IN_TRACE.search(str(error))
+        cause = clear_cause(error)
         if cause is None:
             raise
-        return complain(cause[1])
+        return complain(cause)
+
+
+def clear_cause(error: Exception) -> str | None:
+    """What the store cannot do. From a data source it comes back through the JVM, as text in another error."""
+    if isinstance(error, StoreError):
+        return str(error)
+    found = _IN_TRACE.search(str(error))
+    return found[1] if found else None
 
 
 def complain(text: str) -> int:

@@ -7,12 +7,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark.mailboxes import RelayMailboxes
+from spark.ranges import RelayEventRanges
 from spark.source import RelayEvents
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # a source that takes filters cannot be read without
-    "spark.sql.maxConcurrentOutputFileWriters": "100",  # rows need not be sorted by day before they are written
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -34,6 +34,6 @@ def spark_session(name: str) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    for source in (RelayEvents, RelayMailboxes):
+    for source in (RelayEvents, RelayEventRanges, RelayMailboxes):
         session.dataSource.register(source)
     return session

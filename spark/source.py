@@ -48,9 +48,11 @@ class RelayEvents(DataSource):
         return EventsReader(locate(self.options), number(self.options, "tasks", os.cpu_count() or 1))
 
     def streamReader(self, schema: StructType) -> "EventsStreamReader":  # noqa: ARG002, N802
+        return EventsStreamReader(*self.stream_options())
+
+    def stream_options(self) -> tuple[Place, int, int]:
         tasks = number(self.options, "tasks", os.cpu_count() or 1)
-        max_rows = number(self.options, "max_rows_per_batch", MAX_ROWS_PER_BATCH)
-        return EventsStreamReader(locate(self.options), tasks, max_rows)
+        return locate(self.options), tasks, number(self.options, "max_rows_per_batch", MAX_ROWS_PER_BATCH)
 
 
 def number(options: Any, name: str, default: int) -> int:

@@ -2,100 +2,108 @@
 
 import argparse
 import json
+import shutil
+import signal
 import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from spark import folders
 from spark.compaction import compact
-from spark.folders import Folders
-from spark.parsing import LOST
 from spark.session import spark_session
 from spark.store import Place, Store, StoreError, locate, options_from_environ
-from spark.versions import versioned
+from spark.writing import FILES, writer
 
 TRIGGER_EVERY = "10 seconds"
-POLL_S = 2
+POLL_S = 0.2
 
 
 class Archive:
     """A folder of archived events.
 
-    `events/dt=…/batch=…` holds whole batches only: a batch is written beside it and moved there day by day, each day in
+    `events/dt=…/batch=…` holds whole batches only: a batch is written beside and moved there day by day, each day in
     one step. `_checkpoint` is Spark's; `_writing` and `_compacting` hold what is not finished.
     """
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        self.folder = folder.rstrip("/")
-        self.checkpoint = f"{self.folder}/_checkpoint"
-        self._spark = spark
-        self._folders = Folders(spark, self.folder)
+    def __init__(self, place: Place, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.checkpoint = self.folder / "_checkpoint"
+        self.events = 0  # written by this process
+        self.lost = 0
+        self._place = place
         self._newest_day = ""
 
     def open(self) -> None:
         """Clears away what an earlier run did not finish. Raises StoreError if it cannot be continued."""
-        if self._folders.names(f"{self.folder}/events") and not self._folders.names(f"{self.checkpoint}/offsets"):
+        if folders.names(self.folder / "events") and not folders.names(self.checkpoint / "offsets"):
             raise StoreError(
-                f"{self.folder} has events but no checkpoint: their batches would be replaced; use another"
+                f"{self.folder} has events but no checkpoint, so it cannot be continued; use another folder"
             )
         for unfinished in ("_writing", "_compacting"):
-            self._folders.remove(f"{self.folder}/{unfinished}")
+            shutil.rmtree(self.folder / unfinished, ignore_errors=True)
 
-    def write(self, events: DataFrame, batch: int) -> None:
-        """Adds a batch. One that is here already, from a run that died before it could say so, is not touched: what is
-        read again may be less, if the store was trimmed meanwhile."""
-        written = f"{self.folder}/_writing/batch={batch}"
-        day = F.timestamp_millis(F.col("stream_ms")).cast("date")
-        versioned(events).withColumn("dt", day).write.mode("overwrite").partitionBy("dt").parquet(written)
-        for name in self._folders.names(written):
-            target = f"{self.folder}/events/{name}/batch={batch}"
-            if name.startswith("dt=") and not self._folders.exists(target):
-                self._folders.move(f"{written}/{name}", target)
-        self._folders.remove(written)
+    def write(self, ranges: DataFrame, batch: int) -> None:
+        """Adds the events of a batch. Only files that a task has reported count: another may be of an attempt that
+        failed, or still runs somewhere."""
+        written = self.folder / "_writing" / f"batch={batch}"
+        written.mkdir(parents=True)
+        by_day: dict[str, list[Row]] = defaultdict(list)
+        for file in ranges.mapInArrow(writer(self._place, str(written)), FILES).collect():
+            by_day[file.day].append(file)
+        for day, files in sorted(by_day.items()):
+            self._add(day, batch, written / day, files)
+        shutil.rmtree(written)
 
-    def compact_and_write(self, events: DataFrame, batch: int) -> None:
+    def _add(self, day: str, batch: int, ready: Path, files: list[Row]) -> None:
+        """A day of a batch that is here already, from a run that died before it could commit, is not touched: what is
+        read again may be less, if the log was trimmed meanwhile."""
+        self.events += sum(file.events for file in files)
+        self.lost += sum(file.lost for file in files)
+        target = self.folder / "events" / f"dt={day}" / f"batch={batch}"
+        if target.exists():
+            return
+        ready.mkdir()
+        for number, file in enumerate(files):
+            Path(file.path).rename(ready / f"part-{number:05}.parquet")
+        folders.move(ready, target)
+
+    def compact_and_write(self, ranges: DataFrame, batch: int) -> None:
         """A batch of a running stream. When a new day has begun, the days before it are compacted first: here every
         earlier batch is committed, and no other is being written."""
         if (newest := max(self.days(), default="")) != self._newest_day:
             self._newest_day = newest
             self.compact(below=batch)
-        self.write(events, batch)
+        self.write(ranges, batch)
 
     def compact(self, below: int | None = None) -> None:
         """Joins the batches of every day but the newest, of those that are committed."""
         for day in self.days()[:-1]:
-            compact(self._spark, self._folders, self.folder, day, below)
+            compact(self.folder, day, below)
 
     def days(self) -> list[str]:
-        return [name for name in self._folders.names(f"{self.folder}/events") if name.startswith("dt=")]
+        return [name for name in folders.names(self.folder / "events") if name.startswith("dt=")]
 
 
 class Positions:
-    """Tells the relay, after each commit, up to where events are archived: it keeps those that are not, for a while."""
+    """Tells the relay, after each commit, up to where events are archived: it keeps the others, for a while."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
         self._told = -1
-        self.rows = 0
-        self.lost = 0
 
     def tell(self, query: StreamingQuery) -> None:
-        for progress in query.recentProgress:
-            if progress.batchId > self._told and progress.numInputRows:
-                self._count(progress)
-                self._write(json.loads(progress.sources[0].endOffset))
-                self._told = progress.batchId
-
-    def _count(self, progress: Any) -> None:
-        seen = progress.observedMetrics["archived"]
-        self.rows += progress.numInputRows
-        self.lost += seen.lost or 0
-        say(f"batch {progress.batchId}: {progress.numInputRows} events at {progress.processedRowsPerSecond:,.0f}/s")
-        if seen.lost:
-            say(f"batch {progress.batchId}: {seen.lost} entries were trimmed before they could be archived")
+        """What Spark reports of a batch, it reports after the commit."""
+        progress = query.lastProgress
+        if progress is not None and progress.batchId > self._told and progress.sources[0].endOffset:
+            self._write(json.loads(progress.sources[0].endOffset))
+            self._told = progress.batchId
 
     def _write(self, offset: dict[str, Any]) -> None:
         with Store(self._place) as store:
@@ -107,42 +115,61 @@ def say(text: str) -> None:
     print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
-def observed_events(spark: SparkSession, options: dict[str, str]) -> DataFrame:
-    """The stream of events, with what is missing from it counted on the way."""
-    source = spark.readStream.format("relay_events").option("tasks", spark.sparkContext.defaultParallelism)
-    lost = F.when(F.col("kind") == LOST, F.col("reason").cast("bigint"))
-    return source.options(**options).load().observe("archived", F.sum(lost).alias("lost"))
-
-
-def run(spark: SparkSession, options: dict[str, str], folder: str, once: bool) -> Positions:
-    """Archives until it is stopped, or once up to what is there now."""
-    archive, positions = Archive(spark, folder), Positions(locate(options))
+def run(
+    spark: SparkSession, options: dict[str, str], folder: Path, once: bool, stopping: threading.Event | None = None
+) -> Archive:
+    """Archives until it is to stop, or once up to what is there now."""
+    place = locate(options)
+    archive, positions = Archive(place, folder), Positions(place)
     archive.open()
-    stream = observed_events(spark, options).writeStream.option("checkpointLocation", archive.checkpoint)
-    if once:
-        query = stream.foreachBatch(archive.write).trigger(availableNow=True).start()
-    else:
-        query = stream.foreachBatch(archive.compact_and_write).trigger(processingTime=TRIGGER_EVERY).start()
+    stopping = stopping or threading.Event()
+    query = _start(spark, options, archive, once)
     try:
-        while not query.awaitTermination(POLL_S):
+        while query.isActive and not stopping.wait(POLL_S):
             positions.tell(query)
     finally:
         query.stop()
-        positions.tell(query)
-    if once:
+    positions.tell(query)
+    query.awaitTermination()  # raises what has ended it, if anything has
+    if once and not stopping.is_set():
         archive.compact()
-    return positions
+    return archive
+
+
+def _start(spark: SparkSession, options: dict[str, str], archive: Archive, once: bool) -> StreamingQuery:
+    source = spark.readStream.format("relay_event_ranges").option("tasks", spark.sparkContext.defaultParallelism)
+    stream = source.options(**options).load().writeStream.option("checkpointLocation", str(archive.checkpoint))
+    if once:
+        return stream.foreachBatch(_telling(archive, archive.write)).trigger(availableNow=True).start()
+    write = _telling(archive, archive.compact_and_write)
+    return stream.foreachBatch(write).trigger(processingTime=TRIGGER_EVERY).start()
+
+
+def _telling(archive: Archive, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """A person is told of every batch, and of what is missing from it."""
+
+    def write_and_tell(ranges: DataFrame, batch: int) -> None:
+        events, lost = archive.events, archive.lost
+        write(ranges, batch)
+        say(f"batch {batch}: {archive.events - events} events")
+        if archive.lost > lost:
+            say(f"batch {batch}: {archive.lost - lost} entries were trimmed before they could be archived")
+
+    return write_and_tell
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="relay spark archive", description=__doc__)
-    parser.add_argument("--out", required=True, help="the folder of the archive")
+    parser.add_argument("--out", required=True, type=Path, help="the folder of the archive")
     parser.add_argument("--once", action="store_true", help="archive what is there now, and end")
     arguments = parser.parse_args(argv)
     spark = spark_session("archive")
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which would break off a call
+        signal.signal(number, lambda *_: stopping.set())
     try:
-        positions = run(spark, options_from_environ(), arguments.out, arguments.once)
+        archive = run(spark, options_from_environ(), arguments.out, arguments.once, stopping)
     finally:
         spark.stop()
-    say(f"archived {positions.rows} events in {arguments.out}; {positions.lost} entries are missing")
+    say(f"archived {archive.events} events in {arguments.out}; {archive.lost} entries are missing")
     return 0

@@ -6,57 +6,69 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from glob import glob
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
-from pyspark.sql import DataFrame, Row
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from spark.folders import Folders
-from spark.jobs.archive import Archive, run
+from spark import folders, log
+from spark.jobs import archive
+from spark.jobs.archive import Archive
+from spark.log import Range
 from spark.session import spark_session
+from spark.store import Place, Store
+from spark.writing import EventFile
+
+move, write = folders.move, Archive.write
 
 
 def die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def move_once_then_die(folders: Folders, source: str, target: str) -> None:
-    move(folders, source, target)
-    die()
+def half_writer(place: Place, folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does in place of writing: it begins, and does not come to the end."""
+
+    def write_half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ranges = [Range(**row, counted=True) for batch in batches for row in batch.to_pylist()]
+        with Store(place) as store:
+            EventFile(Path(folder, "half.parquet")).add(next(log.read(store, ranges)))
+            time.sleep(60)
+        yield from ()
+
+    return write_half
 
 
-def write_then_die(archive: Archive, events: DataFrame, batch: int) -> None:
-    write(archive, events, batch)
-    die()
+def die_while_writing(there: Archive, ranges: DataFrame, batch: int) -> None:
+    archive.writer = half_writer
+    threading.Thread(target=die_when_there_is, args=(there.folder / "_writing", "*/half.parquet")).start()
+    write(there, ranges, batch)
 
 
-def die_while_writing(archive: Archive, events: DataFrame, batch: int) -> None:
-    """Spark has written some rows of the batch, and waits for more."""
-    stuck = events.repartition(1).rdd.mapPartitions(lambda rows: chain(rows, wait_for_more()))
-    threading.Thread(target=die_when_there_is, args=(f"{archive.folder}/_writing/**/part-*",)).start()
-    write(archive, events.sparkSession.createDataFrame(stuck, events.schema), batch)
-
-
-def wait_for_more() -> Iterator[Row]:
-    time.sleep(60)
-    yield from ()
-
-
-def die_when_there_is(pattern: str) -> None:
-    while not glob(pattern, recursive=True):
+def die_when_there_is(folder: Path, pattern: str) -> None:
+    while not list(folder.glob(pattern)):
         time.sleep(0.01)
     die()
 
 
-move, write = Folders.move, Archive.write
+def write_then_die(there: Archive, ranges: DataFrame, batch: int) -> None:
+    write(there, ranges, batch)
+    die()
+
+
+def move_then_die(source: Path, target: Path) -> None:
+    move(source, target)
+    die()
+
+
 POINTS: dict[str, Callable[[], None]] = {
     "while writing": lambda: setattr(Archive, "write", die_while_writing),
-    "between two days": lambda: setattr(Folders, "move", move_once_then_die),
+    "between two days": lambda: setattr(folders, "move", move_then_die),
     "before the commit": lambda: setattr(Archive, "write", write_then_die),
 }
 
 if __name__ == "__main__":
-    options, folder, point = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+    options, folder, point = json.loads(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     POINTS[point]()
-    run(spark_session("dying"), options, folder, once=True)
+    archive.run(spark_session("dying"), options, folder, once=True)

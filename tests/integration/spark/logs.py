@@ -60,6 +60,9 @@ class EventLog:
             pipeline.execute()
         return entries * events_per_entry
 
+    def length(self, shard: int) -> int:
+        return int(self.redis.xlen(self.key(shard)))
+
     def trim_to(self, shard: int, length: int) -> None:
         self.redis.xtrim(self.key(shard), maxlen=length, approximate=False)
 

@@ -11,20 +11,30 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
-from spark.folders import Folders
+from spark import folders
+from spark.__main__ import clear_cause
 from spark.jobs import archive
 from spark.jobs.archive import Archive
+from spark.ranges import RANGES
+from spark.schemas import EVENTS
 from spark.store import StoreError
-from tests.integration.spark.logs import DAY_MS, NOON_MS, EventLog, an_event
+from tests.integration.spark.logs import DAY_MS, NOON_MS, SHARDS, EventLog, an_event
 
 ROOT = Path(__file__).parents[3]
 
 
-def run(spark: SparkSession, event_log: EventLog, folder: Path, max_rows: int = 1_000_000) -> archive.Positions:
+def run(spark: SparkSession, event_log: EventLog, folder: Path, max_rows: int = 1_000_000) -> Archive:
     options = event_log.options | {"max_rows_per_batch": str(max_rows)}
-    return archive.run(spark, options, str(folder), once=True)
+    return archive.run(spark, options, folder, once=True)
+
+
+def counted(spark: SparkSession, event_log: EventLog, *shards: int) -> DataFrame:
+    """What a batch would read: all that these logs have, or all logs if none is named."""
+    rows = [(shard, "-", "+", event_log.length(shard)) for shard in shards or range(SHARDS)]
+    return spark.createDataFrame(rows, RANGES)
 
 
 def files(folder: Path) -> list[str]:
@@ -47,7 +57,7 @@ def test_every_event_is_archived_under_its_day(spark: SparkSession, event_log: E
 
     archived = run(spark, event_log, tmp_path)
 
-    assert archived.rows == count == len(places(tmp_path)) == len(set(places(tmp_path)))
+    assert archived.events == count == len(places(tmp_path)) == len(set(places(tmp_path)))
     assert days(tmp_path) == ["dt=2027-01-15", "dt=2027-01-16", "dt=2027-01-17"]
     misplaced = "make_timestamp(stream_ms * 1000)::date != dt"
     assert duckdb.sql(f"from read_parquet('{tmp_path}/events/*/*/*.parquet') where {misplaced}").fetchall() == []
@@ -59,9 +69,8 @@ def test_every_file_says_the_version_of_its_events(spark: SparkSession, event_lo
     run(spark, event_log, tmp_path)
 
     (file,) = files(tmp_path)
-    row = json.loads(pq.read_schema(file).metadata[b"org.apache.spark.sql.parquet.row.metadata"])
-    (kind,) = [field for field in row["fields"] if field["name"] == "kind"]
-    assert kind["metadata"] == {"relay_events": "e1"}
+    assert pq.read_schema(file).metadata == {b"relay_events": b"e1"}
+    assert pq.read_schema(file).names == EVENTS.names
 
 
 def test_a_second_run_adds_only_what_is_new(spark: SparkSession, event_log: EventLog, tmp_path: Path) -> None:
@@ -71,7 +80,7 @@ def test_a_second_run_adds_only_what_is_new(spark: SparkSession, event_log: Even
 
     again = run(spark, event_log, tmp_path)
 
-    assert again.rows == 2
+    assert again.events == 2
     assert len(places(tmp_path)) == len(set(places(tmp_path))) == 3
 
 
@@ -113,6 +122,15 @@ def test_an_archive_without_its_checkpoint_is_not_continued(
         run(spark, event_log, tmp_path)
 
 
+def test_what_a_task_cannot_do_has_a_clear_cause(spark: SparkSession, event_log: EventLog, tmp_path: Path) -> None:
+    event_log.redis.xadd(event_log.key(0), {"e2": an_event()})
+
+    with pytest.raises(StreamingQueryException) as failed:
+        run(spark, event_log, tmp_path)
+
+    assert clear_cause(failed.value) == "shard 0 has events of version 'e2'; this pipeline reads 'e1'"
+
+
 def run_until_killed(event_log: EventLog, folder: Path, point: str) -> int:
     program = [sys.executable, "-m", "tests.integration.spark.dying_archive"]
     arguments = [json.dumps(event_log.options), str(folder), point]
@@ -133,7 +151,7 @@ def test_killed_at_every_point_nothing_is_lost_doubled_or_cut(
 
     assert ends == [-signal.SIGKILL] * 3
     assert 0 == seen[0] < seen[1] < seen[2] == count
-    assert finished.rows == count == len(places(tmp_path)) == len(set(places(tmp_path)))
+    assert finished.events == count == len(places(tmp_path)) == len(set(places(tmp_path)))
     assert not list(tmp_path.glob("_writing/*"))
 
 
@@ -141,23 +159,23 @@ def test_a_batch_that_is_run_again_does_not_replace_good_rows_with_fewer(
     spark: SparkSession, event_log: EventLog, tmp_path: Path
 ) -> None:
     event_log.fill(entries=20)
-    events = spark.read.format("relay_events").options(**event_log.options).load()
-    there = Archive(spark, str(tmp_path))
-    there.write(events, 0)
+    there = Archive(event_log.place, tmp_path)
+    there.write(counted(spark, event_log), 0)
 
-    there.write(events.limit(1), 0)
+    event_log.trim_to(0, 1)
+    there.write(counted(spark, event_log), 0)
 
     assert len(places(tmp_path)) == 60
+    assert there.lost == 0
 
 
 def test_a_reader_sees_every_row_once_while_days_are_compacted(
     spark: SparkSession, event_log: EventLog, tmp_path: Path
 ) -> None:
     count = event_log.fill(entries=400, days=2)
-    there = Archive(spark, str(tmp_path))
-    events = spark.read.format("relay_events").options(**event_log.options).load().cache()
-    for batch in range(4):
-        there.write(events.where(f"shard = {batch}"), batch)
+    there = Archive(event_log.place, tmp_path)
+    for batch in range(SHARDS):
+        there.write(counted(spark, event_log, batch), batch)
     before, sums, stop = files(tmp_path), set(), threading.Event()
 
     def read() -> None:
@@ -177,6 +195,7 @@ def test_a_reader_sees_every_row_once_while_days_are_compacted(
     assert sums == {count}
     assert (len(before), len(files(tmp_path))) == (12, 6)
     assert len(set(places(tmp_path))) == count
+    assert pq.read_schema(files(tmp_path)[0]).metadata == {b"relay_events": b"e1"}
 
 
 def test_a_day_with_a_batch_that_is_not_committed_is_not_compacted(
@@ -184,10 +203,9 @@ def test_a_day_with_a_batch_that_is_not_committed_is_not_compacted(
 ) -> None:
     event_log.add(0, an_event())
     event_log.add(0, an_event(), at_ms=NOON_MS + DAY_MS)
-    events = spark.read.format("relay_events").options(**event_log.options).load()
-    there = Archive(spark, str(tmp_path))
+    there = Archive(event_log.place, tmp_path)
     for batch in range(3):
-        there.write(events, batch)
+        there.write(counted(spark, event_log, 0), batch)
 
     there.compact(below=2)
     left_alone = len(files(tmp_path))
@@ -195,4 +213,19 @@ def test_a_day_with_a_batch_that_is_not_committed_is_not_compacted(
 
     assert left_alone == 6
     assert len(files(tmp_path)) == 4
-    assert Folders(spark, str(tmp_path)).names(f"{tmp_path}/events/dt=2027-01-15") == ["batch=2"]
+    assert folders.names(tmp_path / "events" / "dt=2027-01-15") == ["batch=2"]
+
+
+def test_a_running_archive_compacts_when_a_new_day_has_begun(
+    spark: SparkSession, event_log: EventLog, tmp_path: Path
+) -> None:
+    for shard, day in enumerate((0, 0, 1, 1)):
+        event_log.add(shard, an_event(), at_ms=NOON_MS + day * DAY_MS)
+    there = Archive(event_log.place, tmp_path)
+
+    for batch in range(SHARDS):
+        there.compact_and_write(counted(spark, event_log, batch), batch)
+
+    assert folders.names(tmp_path / "events" / "dt=2027-01-15") == ["batch=1"]
+    assert folders.names(tmp_path / "events" / "dt=2027-01-16") == ["batch=2", "batch=3"]
+    assert len(places(tmp_path)) == 4

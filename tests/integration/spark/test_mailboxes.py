@@ -126,7 +126,7 @@ async def test_large_messages_come_whole(office: Office) -> None:
 async def test_dump_wipe_replay_gives_identical_mailboxes(office: Office, spark: SparkSession, tmp_path: Path) -> None:
     await fill(office.desk)
     before = office.rows()
-    assert dump.run(spark, office.options, str(tmp_path)) == len(before) == 258
+    assert dump.run(spark, office.options, tmp_path) == len(before) == 258
 
     office.wipe()
     became = await office.replay(tmp_path)
@@ -138,7 +138,7 @@ async def test_dump_wipe_replay_gives_identical_mailboxes(office: Office, spark:
 async def test_replaying_twice_stores_once(office: Office, spark: SparkSession, tmp_path: Path) -> None:
     await fill(office.desk)
     before = office.rows()
-    dump.run(spark, office.options, str(tmp_path))
+    dump.run(spark, office.options, tmp_path)
 
     became = await office.replay(tmp_path)
 
@@ -148,7 +148,7 @@ async def test_replaying_twice_stores_once(office: Office, spark: SparkSession, 
 
 async def test_a_replayed_message_has_the_rest_of_its_time(office: Office, spark: SparkSession, tmp_path: Path) -> None:
     await office.desk.send(a_message("short", ttl_s=30), a_message("long", ttl_s=90), a_message("later", delay_s=100))
-    dump.run(spark, office.options, str(tmp_path))
+    dump.run(spark, office.options, tmp_path)
     office.wipe()
 
     office.desk.clock.advance(60)
@@ -168,7 +168,7 @@ async def test_dead_letters_are_replayed_on_demand_and_by_reason(
     await desk.send(*(a_message(f"m-{n}", max_attempts=1) for n in range(3)))
     for taken, reason in zip(await desk.take(bob), ("timeout", "broken", "timeout"), strict=True):
         await desk.nack(bob, taken.entry, reason=reason)
-    dump.run(spark, office.options, str(tmp_path))
+    dump.run(spark, office.options, tmp_path)
     office.wipe()
 
     assert await office.replay(tmp_path) == {}
@@ -181,10 +181,10 @@ async def test_dead_letters_are_replayed_on_demand_and_by_reason(
 
 
 async def test_a_dump_never_replaces_another(office: Office, spark: SparkSession, tmp_path: Path) -> None:
-    assert dump.run(spark, office.options, str(tmp_path)) == 0
+    assert dump.run(spark, office.options, tmp_path) == 0
 
     with pytest.raises(StoreError, match="is there already"):
-        dump.run(spark, office.options, str(tmp_path))
+        dump.run(spark, office.options, tmp_path)
 
 
 def a_row(**columns: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The data source of events: on a real server, and where Spark itself matters, in Spark."""
 
 import secrets
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,6 +286,24 @@ def test_spark_reads_all_events_and_pushes_filters_down(spark: SparkSession, eve
         "m-2"
     ]
     assert [row.id for row in events.where(f"stream_ms >= {NOON_MS + 10} and thread is null").collect()] == ["m-3"]
+
+
+def test_spark_streams_events_from_checkpoint_to_checkpoint(
+    spark: SparkSession, event_log: EventLog, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def stream_up_to_now() -> None:
+        events = spark.readStream.format("relay_events").options(**event_log.options).load()
+        query = events.writeStream.foreachBatch(lambda batch, _: seen.extend(row.id for row in batch.collect()))
+        query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
+
+    event_log.add(0, an_event(id="first"))
+    stream_up_to_now()
+    event_log.add(0, an_event(id="second"))
+    stream_up_to_now()
+
+    assert seen == ["first", "second"]
 
 
 def test_spark_reads_a_cluster(spark: SparkSession) -> None:

@@ -1,0 +1,109 @@
+"""Files of events: written by the tasks that read the events, so that no event passes through the JVM."""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from spark import log
+from spark.log import Range
+from spark.parsing import LOST, SCHEMA
+from spark.schemas import EVENT_SCHEMA_VERSION
+from spark.store import Place, Store
+
+DAY_MS = 86_400_000
+ROW_GROUP_ROWS = 200_000
+FILE_SCHEMA = SCHEMA.with_metadata({"relay_events": EVENT_SCHEMA_VERSION})
+
+# A row is one file that a task has written.
+FILES = StructType(
+    [
+        StructField("day", StringType(), False),
+        StructField("path", StringType(), False),
+        StructField("events", LongType(), False),
+        StructField("lost", LongType(), False),
+    ]
+)
+_FILES = to_arrow_schema(FILES)
+
+
+class EventFile:
+    """A Parquet file of events, in row groups of a good size."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events = 0
+        self.lost = 0
+        self._writer = pq.ParquetWriter(path, FILE_SCHEMA, compression="zstd")
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.events += len(batch)
+        self.lost += _lost(batch)
+        self._waiting.append(batch)
+        self._waiting_rows += len(batch)
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write_table(pa.Table.from_batches(self._waiting, FILE_SCHEMA), ROW_GROUP_ROWS)
+        self._waiting, self._waiting_rows = [], 0
+
+    def close(self) -> None:
+        if self._waiting:
+            self._write()
+        self._writer.close()
+
+
+def writer(place: Place, folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a task does with its ranges: one file a day, under names that no other attempt has. Yields rows of FILES."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ranges = [Range(**row, counted=True) for batch in batches for row in batch.to_pylist()]
+        files: dict[int, EventFile] = {}
+        with Store(place) as store:
+            for batch in log.read(store, ranges):
+                for day, events in _by_day(batch):
+                    if day not in files:
+                        files[day] = EventFile(Path(folder, f"{uuid.uuid4()}.parquet"))
+                    files[day].add(events)
+        yield pa.RecordBatch.from_pylist([_written(day, file) for day, file in files.items()], schema=_FILES)
+
+    return write
+
+
+def _written(day: int, file: EventFile) -> dict[str, Any]:
+    file.close()
+    return {"day": _day_name(day), "path": str(file.path), "events": file.events, "lost": file.lost}
+
+
+def _day_name(day: int) -> str:
+    return f"{datetime.fromtimestamp(day * DAY_MS // 1_000, UTC):%Y-%m-%d}"
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Almost always all of a batch is of one day."""
+    times = batch.column("stream_ms")
+    bounds = pc.min_max(times).as_py()
+    first, last = bounds["min"] // DAY_MS, bounds["max"] // DAY_MS
+    if first == last:
+        yield first, batch
+        return
+    days = pc.divide(times, DAY_MS)
+    for day in pc.unique(days).to_pylist():
+        yield day, batch.filter(pc.equal(days, day))
+
+
+def _lost(batch: pa.RecordBatch) -> int:
+    """How many entries a batch says are missing; such a row is in a batch of its own."""
+    if len(batch) > 1 or batch.column("kind")[0].as_py() != LOST:
+        return 0
+    return int(batch.column("reason")[0].as_py())
