@@ -13,8 +13,6 @@ from spark.jobs import archive
 from spark.jobs.archive import Archive
 from spark.session import spark_session
 
-BATCH_ROWS = 400_000  # smaller than by default, so that there are several batches to see memory at
-
 
 class Watch:
     """Notes the memory of both processes of the driver after each batch."""
@@ -37,10 +35,10 @@ def main(url: str) -> None:
     watch = Watch(spark)
     Archive.write = lambda *arguments: watch.write(*arguments)  # type: ignore[method-assign]
     for line in sys.stdin:
-        prefix, folder = line.rstrip("\n").split("\t")
+        prefix, folder, batch_rows = line.rstrip("\n").split("\t")
         watch.seen = {}
         began = time.perf_counter()
-        options = {"url": url, "prefix": prefix, "max_rows_per_batch": str(BATCH_ROWS)}
+        options = {"url": url, "prefix": prefix, "max_rows_per_batch": batch_rows}
         done = archive.run(spark, options, Path(folder), once=True)
         seconds = time.perf_counter() - began
         print(json.dumps({"events": done.events, "seconds": seconds, **watch.seen}), flush=True)

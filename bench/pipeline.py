@@ -20,11 +20,13 @@ import click
 import redis
 
 from relay.embedded import ServerProcess, server_program
+from spark.source import MAX_ROWS_PER_BATCH
 
 SHARDS = 64
 EVENTS_PER_ENTRY = 20
 FILL_AT_ONCE = 100
 PAGE_ENTRIES = 200
+BATCHES_SEEN = 10  # how often memory is looked at
 START_MS = 1_800_000_000_000
 KINDS = ("accepted", "taken", "acked") * 6 + ("nacked", "released")
 COLUMNS = (
@@ -57,7 +59,7 @@ def fill(client: redis.Redis, prefix: str, events: int) -> None:
             for entry in range(start, min(start + FILL_AT_ONCE, events // EVENTS_PER_ENTRY)):
                 fields = [word for event in an_entry(chance, entry) for word in ("e1", event)]
                 key = f"{prefix}:{{s{entry % SHARDS:02d}}}:events"
-                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", *fields)
+                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", *fields)  # type: ignore[no-untyped-call]
             pipeline.execute()
 
 
@@ -136,10 +138,10 @@ class Archiving:
             text=True,
         )
 
-    def run(self, prefix: str, folder: Path) -> dict[str, Any]:
+    def run(self, prefix: str, folder: Path, batch_rows: int = MAX_ROWS_PER_BATCH) -> dict[str, Any]:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        print(f"{prefix}\t{folder}", file=self._child.stdin, flush=True)
+        print(f"{prefix}\t{folder}\t{batch_rows}", file=self._child.stdin, flush=True)
         for line in self._child.stdout:
             if line.startswith("{"):
                 return dict(json.loads(line))
@@ -178,12 +180,13 @@ def archive(events: int) -> None:
         job = Archiving(url)
         job.run("warm", folder / "warm")
         done = job.run("relay", folder / "spark")
+        often = job.run("relay", folder / "often", events // BATCHES_SEEN)
         job.stop()
         assert done["events"] == events
         rate = events / done["seconds"]
         print(f"archive, exactly once              {rate:10,.0f} events/s")
         print(f"archive ÷ pandas, archive ÷ pyarrow   {rate / pandas_rate:.1f}, {rate / pyarrow_rate:.2f}")
-        print(f"driver: Python {done['python_mb']} MB, JVM {done['jvm_mb']} MB after each batch")
+        print(f"driver, MB after each batch        Python {often['python_mb']}, JVM {often['jvm_mb']}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from relay.cli import main
 from relay.metrics import Metrics
 from relay.settings import Settings, env_name
+from spark.schemas import EVENTS, MAILBOXES
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +33,7 @@ def test_every_setting_is_documented_with_its_default_and_meaning():
     }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/deploy.md", "docs/protocol.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/deploy.md", "docs/pipeline.md", "docs/protocol.md"])
 def test_every_link_leads_somewhere(page):
     path = ROOT / page
 
@@ -47,6 +48,12 @@ def test_every_command_that_the_readme_names_exists():
 
     assert isinstance(main, click.Group)
     assert named - set(main.commands) == set()
+
+
+def test_every_column_of_the_tables_is_in_the_documentation_of_the_pipeline():
+    page = (ROOT / "docs/pipeline.md").read_text()
+
+    assert [name for name in (*EVENTS.names, *MAILBOXES.names) if f"`{name}`" not in page] == []
 
 
 def test_every_key_is_in_the_table_of_the_architecture():

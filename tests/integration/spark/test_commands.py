@@ -10,9 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from spark.mailboxes import SCHEMA
 from tests.integration.spark.logs import EventLog, an_event
 from tests.servers import HOST, RealServer, free_port
 
@@ -20,14 +23,14 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WAIT_S = 120.0
+COLUMNS = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
 
 @pytest.fixture
-def event_log(redis_server: RealServer) -> Iterator[EventLog]:
-    """Logs under the prefix that the commands use; nobody else has them on this server."""
-    with redis_server.client() as client:
-        yield (log := EventLog(redis_server.url, client, "relay"))
-        client.delete("relay:meta", *(log.key(shard, name) for shard in range(4) for name in ("events", "archived")))
+def event_log() -> Iterator[EventLog]:
+    """Logs under the prefix that the commands use, on a server that nobody else has."""
+    with RealServer() as server, server.client() as client:
+        yield EventLog(server.url, client, "relay")
 
 
 def environ(event_log: EventLog) -> dict[str, str]:
@@ -64,6 +67,49 @@ def test_without_a_store_the_command_says_what_to_do(tmp_path: Path) -> None:
 
     assert ended.returncode == 1
     assert "start `relay up` there, or set RELAY_REDIS_URL" in ended.stderr
+
+
+def a_dump(folder: Path, *ids: str) -> Path:
+    """Messages from alice to bob that wait."""
+    later_ms = round(time.time() * 1_000) + 3_600_000
+    row = dict.fromkeys(COLUMNS.names) | {"box": "mailbox", "tenant": "acme", "to": "bob", "from": "alice"}
+    row |= {"priority": 0, "accepted_at": later_ms - 9_000, "expires_at": later_ms, "not_before": 0, "max_attempts": 3}
+    row |= {"ack_timeout_ms": 0, "receipt": 1, "request": 0, "body": '"payload":{"n":1.00}'}
+    (folder / "mailboxes").mkdir()
+    table = pa.Table.from_pylist([row | {"id": one} for one in ids], schema=COLUMNS)
+    pq.write_table(table, folder / "mailboxes" / "part-0.parquet")
+    (folder / "mailboxes" / "_SUCCESS").touch()
+    return folder
+
+
+def relay(event_log: EventLog, *words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "relay.cli", "spark", *words]
+    return subprocess.run(command, env=environ(event_log), capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_a_dump_is_replayed_after_a_dry_run(event_log: EventLog, tmp_path: Path) -> None:
+    dump = str(a_dump(tmp_path, "m-1", "m-2"))
+
+    dry = relay(event_log, "replay", "--from", dump, "--dry-run")
+    stored_by_the_dry_run = list(event_log.redis.scan_iter(match="relay:{s*}:box:*"))
+    wet = relay(event_log, "replay", "--from", dump, "--agent", "acme/bob", "--since", "2020-01-01")
+
+    assert dry.stdout == "would send 2 messages to 1 mailboxes\n       2 acme/bob\n"
+    assert stored_by_the_dry_run == []
+    assert (wet.returncode, wet.stderr.splitlines()[-1]) == (0, "2 stored")
+    (box,) = event_log.redis.scan_iter(match="relay:{s*}:box:acme/bob")
+    heads = [fields["head"].split("\t")[:4] for _, fields in event_log.redis.xrange(box)]
+    assert heads == [["acme", "bob", "alice", "m-1"], ["acme", "bob", "alice", "m-2"]]
+
+
+def test_a_replay_that_is_refused_ends_with_one(event_log: EventLog, tmp_path: Path) -> None:
+    dump = str(a_dump(tmp_path, "m-1", "m-2"))
+    for shard in range(4):
+        event_log.redis.hset(event_log.key(shard, "caps"), "acme/bob", "1\t1000")
+
+    ended = relay(event_log, "replay", "--from", dump)
+
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "1 stored, 1 queue_full")
 
 
 def test_a_standalone_cluster_archives_the_same(event_log: EventLog, tmp_path: Path) -> None:
