@@ -2,15 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql import Row
 
 from spark import log
 from spark.log import Range
@@ -22,16 +21,15 @@ DAY_MS = 86_400_000
 ROW_GROUP_ROWS = 200_000
 FILE_SCHEMA = SCHEMA.with_metadata({"relay_events": EVENT_SCHEMA_VERSION})
 
-# A row is one file that a task has written.
-FILES = StructType(
-    [
-        StructField("day", StringType(), False),
-        StructField("path", StringType(), False),
-        StructField("events", LongType(), False),
-        StructField("lost", LongType(), False),
-    ]
-)
-_FILES = to_arrow_schema(FILES)
+
+@dataclass(frozen=True)
+class Written:
+    """A file that a task has finished."""
+
+    day: str
+    path: str
+    events: int
+    lost: int
 
 
 class EventFile:
@@ -63,26 +61,22 @@ class EventFile:
         self._writer.close()
 
 
-def writer(place: Place, folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a task does with its ranges: one file a day, under names that no other attempt has. Yields rows of FILES."""
+def writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator[Written]]:
+    """What a task does with its ranges: one file a day, under a name that no other attempt has."""
 
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ranges = [Range(**row, counted=True) for batch in batches for row in batch.to_pylist()]
+    def write(rows: Iterable[Row]) -> Iterator[Written]:
         files: dict[int, EventFile] = {}
         with Store(place) as store:
-            for batch in log.read(store, ranges):
+            for batch in log.read(store, [Range(**row.asDict(), counted=True) for row in rows]):
                 for day, events in _by_day(batch):
                     if day not in files:
                         files[day] = EventFile(Path(folder, f"{uuid.uuid4()}.parquet"))
                     files[day].add(events)
-        yield pa.RecordBatch.from_pylist([_written(day, file) for day, file in files.items()], schema=_FILES)
+        for day, file in files.items():
+            file.close()
+            yield Written(_day_name(day), str(file.path), file.events, file.lost)
 
     return write
-
-
-def _written(day: int, file: EventFile) -> dict[str, Any]:
-    file.close()
-    return {"day": _day_name(day), "path": str(file.path), "events": file.events, "lost": file.lost}
 
 
 def _day_name(day: int) -> str:

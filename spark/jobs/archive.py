@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark import folders
 from spark.compaction import compact
 from spark.session import spark_session
 from spark.store import Place, Store, StoreError, locate, options_from_environ
-from spark.writing import FILES, writer
+from spark.writing import Written, writer
 
 TRIGGER_EVERY = "10 seconds"
 POLL_S = 0.2
@@ -54,14 +54,14 @@ class Archive:
         failed, or still runs somewhere."""
         written = self.folder / "_writing" / f"batch={batch}"
         written.mkdir(parents=True)
-        by_day: dict[str, list[Row]] = defaultdict(list)
-        for file in ranges.mapInArrow(writer(self._place, str(written)), FILES).collect():
+        by_day: dict[str, list[Written]] = defaultdict(list)
+        for file in ranges.rdd.mapPartitions(writer(self._place, str(written))).collect():
             by_day[file.day].append(file)
         for day, files in sorted(by_day.items()):
             self._add(day, batch, written / day, files)
         shutil.rmtree(written)
 
-    def _add(self, day: str, batch: int, ready: Path, files: list[Row]) -> None:
+    def _add(self, day: str, batch: int, ready: Path, files: list[Written]) -> None:
         """A day of a batch that is here already, from a run that died before it could commit, is not touched: what is
         read again may be less, if the log was trimmed meanwhile."""
         self.events += sum(file.events for file in files)

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from spark import folders, log
 from spark.jobs import archive
@@ -18,7 +17,7 @@ from spark.jobs.archive import Archive
 from spark.log import Range
 from spark.session import spark_session
 from spark.store import Place, Store
-from spark.writing import EventFile
+from spark.writing import EventFile, Written
 
 move, write = folders.move, Archive.write
 
@@ -27,12 +26,12 @@ def die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def half_writer(place: Place, folder: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def half_writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator[Written]]:
     """What a task does in place of writing: it begins, and does not come to the end."""
 
-    def write_half(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ranges = [Range(**row, counted=True) for batch in batches for row in batch.to_pylist()]
+    def write_half(rows: Iterable[Row]) -> Iterator[Written]:
         with Store(place) as store:
+            ranges = [Range(**row.asDict(), counted=True) for row in rows]
             EventFile(Path(folder, "half.parquet")).add(next(log.read(store, ranges)))
             time.sleep(60)
         yield from ()
