@@ -15,6 +15,7 @@ from spark.store import StoreError
 Entry = tuple[bytes, list[bytes]]  # an id, and a flat list of names and values
 
 SCHEMA = to_arrow_schema(EVENTS)
+ESCAPED = frozenset(("reason", "type", "thread"))  # what others may write as they like
 LOST = "lost"  # the kind of a row that stands where entries are missing; `reason` says how many
 PLACE_OF_LOST = -1  # before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
@@ -34,7 +35,10 @@ def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
     lines = b"\n".join(chain.from_iterable(events))
     columns = _columns(lines, pa.schema(_IN_EVENT), "\t")
     if b"\\" in lines:
-        columns = [_unescaped(column) if pa.types.is_string(column.type) else column for column in columns]
+        columns = [
+            _unescaped(column) if field.name in ESCAPED else column
+            for field, column in zip(_IN_EVENT, columns, strict=True)
+        ]
     owner = pa.array(chain.from_iterable(map(repeat, range(len(ids)), counts)), pa.int32())
     places = pa.array(chain.from_iterable(map(range, counts)), pa.int32())
     at, number = (column.take(owner) for column in _columns(b"\n".join(ids), _IDS, "-"))

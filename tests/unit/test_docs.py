@@ -33,7 +33,9 @@ def test_every_setting_is_documented_with_its_default_and_meaning():
     }
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/architecture.md", "docs/deploy.md", "docs/pipeline.md", "docs/protocol.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("architecture", "deploy", "pipeline", "protocol"))]
+)
 def test_every_link_leads_somewhere(page):
     path = ROOT / page
 
