@@ -1,6 +1,15 @@
 """Every table, in the order in which they are made: read from the store, archived, reported."""
 
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 EVENT_SCHEMA_VERSION = "e1"  # the name of an event's field in the stream
 
@@ -63,5 +72,95 @@ MAILBOXES = StructType(
         StructField("reason", StringType()),
         StructField("history", StringType()),
         StructField("body", StringType(), False),  # the fields of the delivery as JSON, without its braces
+    ]
+)
+
+_AGENT = [StructField("tenant", StringType()), StructField("agent", StringType())]
+
+
+def _counts(*names: str) -> list[StructField]:
+    return [StructField(name, LongType()) for name in names]
+
+
+def _times(*names: str) -> list[StructField]:
+    return [StructField(name, TimestampType()) for name in names]
+
+
+# A row is one hour of one type of messages to one agent.
+HOURS = StructType(
+    [
+        *_AGENT,
+        StructField("type", StringType()),
+        *_times("hour"),
+        *_counts("accepted", "delivered", "expired", "dead", "cancelled", "refused", "duplicate"),
+        *_counts("taken", "redelivered"),
+        StructField("bytes", LongType()),  # of what was accepted
+    ]
+)
+
+# Four tables have these columns behind what a row of them is: milliseconds from accept to first delivery (waited),
+# from the last delivery to the ack (handled) and from accept to ack (whole).
+LATENCIES = [
+    StructField("delivered", LongType()),
+    *_counts(*(f"waited_{quantile}_ms" for quantile in ("p50", "p90", "p99", "max"))),
+    *_counts(*(f"handled_{quantile}_ms" for quantile in ("p50", "p90", "p99", "max"))),
+    *_counts(*(f"whole_{quantile}_ms" for quantile in ("p50", "p90", "p99", "max"))),
+]
+LATENCY = StructType([*_AGENT, StructField("type", StringType()), *_times("hour"), *LATENCIES])
+LATENCY_OF_AGENTS = StructType([*_AGENT, *LATENCIES])
+LATENCY_OF_HOURS = StructType([*_times("hour"), *LATENCIES])
+
+# A row is one agent at the end of one hour at which something waited for it.
+DEPTH = StructType([*_AGENT, *_times("hour"), *_counts("depth", "oldest_ms")])
+
+# A row is one session, or one consumer that pulls.
+SESSIONS = StructType(
+    [
+        *_AGENT,
+        StructField("session", StringType()),
+        *_times("first_seen", "last_seen", "joined", "left"),
+        StructField("was_replaced", BooleanType()),
+        *_counts("taken", "acked", "nacked", "released", "overdue", "handled_p50_ms", "handled_p99_ms"),
+    ]
+)
+
+# A row is one sender and one recipient.
+PAIRS = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("tenant", "from", "to")),
+        *_counts("accepted", "bytes", "delivered", "expired", "dead"),
+    ]
+)
+
+# A row is one hour of one agent that an operator should look at.
+ANOMALIES = StructType(
+    [
+        StructField("kind", StringType()),
+        *_AGENT,
+        *_times("hour"),
+        StructField("value", DoubleType()),
+        StructField("bound", DoubleType()),
+        StructField("detail", StringType()),
+    ]
+)
+
+# A row is one unbroken run of hours in which the same was wrong with the same agent.
+EPISODES = StructType(
+    [
+        StructField("kind", StringType()),
+        *_AGENT,
+        *_times("first_hour", "last_hour"),
+        *_counts("hours"),
+        StructField("worst", StringType()),
+    ]
+)
+
+# A row is one thing that keeps the books from balancing.
+EXCEPTIONS = StructType(
+    [
+        StructField("kind", StringType()),
+        *(StructField(name, StringType()) for name in ("tenant", "to", "from", "id")),
+        StructField("evidence", StringType()),
+        StructField("accepted_at", LongType()),  # what puts it into a period; null is in every period
     ]
 )

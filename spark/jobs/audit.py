@@ -1,0 +1,202 @@
+"""audit: whether the books balance, message by message.
+
+python -m spark audit --archive DIR [--since TIME] [--until TIME] [--json] [--offline] [--mailboxes DIR]
+"""
+
+import argparse
+import json
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from redis.exceptions import RedisError
+
+from spark.archived import read_dump, read_events
+from spark.errors import BadInput
+from spark.live import Tail, late_receipts, now_ms, tail
+from spark.period import Period, add_period
+from spark.schemas import EXCEPTIONS
+from spark.session import spark_session
+from spark.store import Store, StoreError, locate, options_from_environ
+from spark.transforms import exceptions
+from spark.transforms.books import decidable, edges, missing_from, totals
+from spark.transforms.lives import ENDS, ENTRY, beginnings_and_ends, lives
+from spark.transforms.sequences import holes, numbered
+
+SHOWN = 100  # exceptions in the table; --json has them all
+DUMP_TAKES_MS = 600_000  # a dump's first file may be written this long after the first mailbox was read
+COLUMNS = ("kind", "tenant", "to", "from", "id", "evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Mailboxes:
+    """What lay in the mailboxes at some moment between two times."""
+
+    rows: DataFrame
+    from_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """accepted + revived = acked + expired + dead + cancelled + waiting, and what is wrong."""
+
+    counts: dict[str, int]
+    exceptions: list[dict[str, str]]
+
+    @property
+    def balance(self) -> bool:
+        return not self.exceptions
+
+
+def main(argv: list[str]) -> int:
+    """Prints the books. Returns 0 if they balance, 1 if they do not, 2 for what it cannot work with."""
+    options = _parser().parse_args(argv)
+    try:
+        books = audit(spark_session("audit"), options)
+    except (BadInput, StoreError, RedisError, PySparkException) as error:
+        # An audit that could not be finished says nothing about the books: it must not look like one that found errors.
+        _say(f"audit: {str(error).partition(chr(10))[0]}")
+        return 2
+    sys.stdout.write((json.dumps(as_json(books)) if options.json else as_text(books)) + "\n")
+    return 0 if books.balance else 1
+
+
+def audit(spark: SparkSession, options: argparse.Namespace) -> Books:
+    """Reads the archive, then the mailboxes, then the log behind the archive: what ends meanwhile is seen to end."""
+    period = Period.parse(options.since, options.until)
+    with nullcontext() if options.offline else Store(locate(options_from_environ())) as store:
+        events = read_events(spark, options.archive, period, to_the_end=True)
+        _say("audit: reading the archive")
+        shards = events.transform(edges).localCheckpoint()
+        if shards.isEmpty():
+            raise BadInput(f"--archive {options.archive}: there are no events in this period")
+        of_messages = (
+            events.transform(beginnings_and_ends)
+            .transform(lives)
+            .join(F.broadcast(shards), on="shard", how="left")
+            .persist(StorageLevel.MEMORY_AND_DISK)
+        )
+        found = _in_the_archive(events, shards, of_messages, options.ttl_s * 1_000)
+        lost = None
+        if mailboxes := _mailboxes(spark, options, store):
+            _say("audit: comparing with the mailboxes")
+            lost = _lost(spark, of_messages, mailboxes, store).where(period.has("accepted_at"))
+            known = mailboxes.rows.join(F.broadcast(shards), on="shard", how="left")
+            found += [lost, *_in_the_mailboxes(known, of_messages, mailboxes.from_ms, options.sweep_every_s * 1_000)]
+        if store:
+            found.append(_late_receipts(spark, store))
+        return _books(of_messages.where(period.has("accepted_at")), lost, found, period)
+
+
+def _books(of_messages: DataFrame, lost: DataFrame | None, found: list[DataFrame], period: Period) -> Books:
+    counts = of_messages.transform(totals).first()
+    assert counts is not None
+    waiting = counts["open"] - (lost.count() if lost else 0)
+    of_the_period = exceptions.together(*found).where(F.col("accepted_at").isNull() | period.has("accepted_at"))
+    rows = of_the_period.select(*COLUMNS).collect()
+    return Books(
+        {name: int(counts[name]) for name in ("accepted", "revived", *ENDS)} | {"waiting": int(waiting)},
+        [row.asDict() for row in sorted(rows)],
+    )
+
+
+def _in_the_archive(events: DataFrame, shards: DataFrame, of_messages: DataFrame, ttl_ms: float) -> list[DataFrame]:
+    return [
+        events.join(F.broadcast(shards), on="shard", how="left").transform(exceptions.not_archived),
+        of_messages.transform(exceptions.begun_twice),
+        of_messages.transform(exceptions.acked_twice),
+        of_messages.transform(exceptions.ended_twice),
+        of_messages.transform(exceptions.no_accept),
+        of_messages.transform(exceptions.doubled),
+        of_messages.transform(numbered).transform(holes(ttl_ms)).transform(exceptions.hole),
+    ]
+
+
+def _in_the_mailboxes(known: DataFrame, of_messages: DataFrame, now_ms: int, sweep_ms: float) -> list[DataFrame]:
+    waiting = known.where(F.col("box") == "mailbox")
+    return [
+        waiting.join(of_messages.select(*ENTRY), on=list(ENTRY), how="left_anti").transform(exceptions.unknown),
+        waiting.transform(exceptions.stuck(now_ms, sweep_ms)),
+    ]
+
+
+def _mailboxes(spark: SparkSession, options: argparse.Namespace, store: Store | None) -> Mailboxes | None:
+    columns = ("shard", "box", *ENTRY, "id", "accepted_at", "expires_at")
+    if options.mailboxes:
+        rows, first_ms, last_ms = read_dump(spark, options.mailboxes)
+        return Mailboxes(rows.select(*columns), first_ms - DUMP_TAKES_MS, last_ms)
+    if store is None:
+        return None
+    from_ms = now_ms(store)
+    rows = spark.read.format("relay_mailboxes").options(**options_from_environ()).load()
+    # Read once and kept: a second look at a running store would see something else.
+    return Mailboxes(rows.select(*columns).localCheckpoint(), from_ms, from_ms)
+
+
+def _lost(spark: SparkSession, of_messages: DataFrame, mailboxes: Mailboxes, store: Store | None) -> DataFrame:
+    """What has no end in the archive, lies in no mailbox, and has not ended since either."""
+    missing = (
+        of_messages.transform(missing_from(mailboxes.rows))
+        .transform(decidable(mailboxes.from_ms, mailboxes.until_ms, store is not None))
+        .localCheckpoint()
+    )
+    if store is None:
+        return missing.transform(exceptions.lost([]))
+    shards = missing.select("shard", "last").distinct().collect()
+    tails = {row["shard"]: tail(store, row["shard"], row["last"]) for row in shards}
+    ended_since = _ends(spark, list(tails.values()))
+    trimmed = [shard for shard, one in tails.items() if not one.is_whole]
+    return missing.join(ended_since, on=list(ENTRY), how="left_anti").transform(exceptions.lost(trimmed))
+
+
+def _ends(spark: SparkSession, tails: list[Tail]) -> DataFrame:
+    schema = ", ".join(f"`{name}` string" for name in ENTRY)
+    return spark.createDataFrame([end for one in tails for end in one.ends], schema)
+
+
+def _late_receipts(spark: SparkSession, store: Store) -> DataFrame:
+    rows = [("missing_receipt", *late, None) for late in late_receipts(store)]
+    return spark.createDataFrame(rows, EXCEPTIONS)
+
+
+def as_json(books: Books) -> dict[str, object]:
+    return {**books.counts, "exceptions": books.exceptions}
+
+
+def as_text(books: Books) -> str:
+    """A line for each exception, and the totals."""
+    lines = [
+        f"{one['kind']:<16} {one['tenant']}: {one['from']} → {one['to']}  {one['id']}  ({one['evidence']})"
+        for one in books.exceptions[:SHOWN]
+    ]
+    if len(books.exceptions) > SHOWN:
+        lines.append(f"… and {len(books.exceptions) - SHOWN:,} more; --json lists all")
+    of = {name: f"{name} {count:,}" for name, count in books.counts.items()}
+    ends = " + ".join(of[name] for name in (*ENDS, "waiting"))
+    verdict = "the books balance" if books.balance else f"{len(books.exceptions):,} exceptions"
+    return "\n".join([*lines, f"{of['accepted']} + {of['revived']} = {ends}: {verdict}"])
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="audit", description="Whether what was accepted ended once, or waits.")
+    parser.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
+    add_period(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object with the counts and all exceptions")
+    parser.add_argument(
+        "--offline", action="store_true", help="do not ask the store: what has no end counts as waiting"
+    )
+    parser.add_argument("--mailboxes", metavar="DIR", help="a dump of the mailboxes, instead of the store's own")
+    settings = {"--ttl-s": ("RELAY_MESSAGE_TTL_S", 604_800.0), "--sweep-every-s": ("RELAY_SWEEP_EVERY_S", 300.0)}
+    for flag, (setting, default) in settings.items():
+        parser.add_argument(flag, type=float, default=os.environ.get(setting, default), help=f"the relay's {setting}")
+    return parser

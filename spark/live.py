@@ -1,0 +1,83 @@
+"""What the audit asks the running store: the ends behind the archive, and what is stuck in the outboxes."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark.store import Store
+from spark.transforms.lives import ENDS, POSITION_OF_MS
+
+PAGE = 1_000
+RECEIPT_LATE_MS = 60_000  # what has been in an outbox for longer than this does not arrive by itself
+
+End = tuple[str, str, str, str]  # tenant, to, from, entry
+Late = tuple[str, str, str, str, str]  # tenant, to, from, id, evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a shard's log has behind a position."""
+
+    ends: list[End]
+    is_whole: bool  # nothing between the position and the log's beginning was trimmed
+
+
+def now_ms(store: Store) -> int:
+    """By the server's clock, which the handles of entries follow."""
+    seconds, microseconds = store.server_of(0).time()
+    return int(seconds) * 1_000 + int(microseconds) // 1_000
+
+
+def tail(store: Store, shard: int, after: int) -> Tail:
+    """The ends in a shard's log behind a position that has been archived."""
+    ms, n = divmod(after, POSITION_OF_MS)
+    first = next(_entries(store, shard, "events", "-"), None)
+    entries = _entries(store, shard, "events", f"({ms}-{n}")
+    ends = [end for _, fields in entries for line in fields[1::2] if (end := _end(line))]
+    return Tail(ends, first is not None and _place(first[0]) <= (ms, n))
+
+
+def late_receipts(store: Store) -> Iterator[Late]:
+    """What has been in an outbox for too long, by message: receipts, and replies without their payload."""
+    until_ms = now_ms(store) - RECEIPT_LATE_MS
+    for shard in range(store.place.shards):
+        for entry, fields in _entries(store, shard, "outbox", "-", str(until_ms)):
+            for name, value in zip(fields[::2], fields[1::2], strict=True):
+                yield from _late(name.decode(), value.decode(), f"{store.key(shard, 'outbox')} {entry}")
+
+
+def _entries(store: Store, shard: int, name: str, start: str, end: str = "+") -> Iterator[tuple[str, list[bytes]]]:
+    server, key = store.server_of(shard), store.key(shard, name)
+    while rows := server.execute_command("XRANGE", key, start, end, "COUNT", PAGE):
+        for entry, fields in rows:
+            yield entry.decode(), fields
+        start = f"({rows[-1][0].decode()}"
+
+
+def _place(entry: str) -> tuple[int, int]:
+    ms, _, n = entry.partition("-")
+    return int(ms), int(n)
+
+
+def _end(line: bytes) -> End | None:
+    kind, _, entry, *rest = line.decode().split("\t")
+    if kind not in ENDS:
+        return None
+    tenant, to, sender = rest[7:10]
+    return tenant, to, sender, entry
+
+
+def _late(name: str, value: str, where: str) -> Iterator[Late]:
+    if name == "receipts":
+        sender, _, receipts = value.split("\t", 2)
+        for receipt in json.loads(f"[{receipts}]"):
+            told = f"{receipt['state']} at {receipt['at_ms']}, attempt {receipt['attempt']}"
+            yield *_between(sender, receipt["to"]), receipt["id"], f"{where}: the receipt ({told}) has not left"
+    else:
+        requester, address, request_id, *_ = value.split("\t")
+        yield *_between(requester, address), request_id, f"{where}: the {name} has not left"
+
+
+def _between(sender: str, recipient: str) -> tuple[str, str, str]:
+    tenant, _, name = sender.partition("/")
+    return tenant, recipient.partition("/")[2], name

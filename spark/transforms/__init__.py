@@ -1,0 +1,1 @@
+"""Pure steps from one table to the next."""
