@@ -142,7 +142,13 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from log.read(store, partition.ranges)
 
     def _extents(self) -> dict[int, Extent]:
+        """Raises StoreError if the store has begun another life meanwhile."""
         with Store(self._place) as store:
+            if (epoch := store.epoch()) != self._place.epoch:
+                raise StoreError(
+                    f"the store's epoch is {epoch!r} and was {self._place.epoch!r}: it was wiped; "
+                    "what follows needs a new checkpoint"
+                )
             return log.extents(store)
 
     def _offset(self, marks: dict[int, Mark]) -> dict[str, Any]:

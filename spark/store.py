@@ -128,6 +128,11 @@ class Store:
     def key(self, shard: int, name: str) -> str:
         return f"{self.place.prefix}:{{s{shard:02d}}}:{name}"
 
+    def epoch(self) -> str:
+        """Which life of the store this is; another one after a wipe."""
+        value: bytes | None = self._client.hget(f"{self.place.prefix}:meta", "epoch")
+        return value.decode() if value else ""
+
     def server_of(self, shard: int) -> Client:
         """The server that has all keys of a shard."""
         client = self._client

@@ -268,6 +268,15 @@ def test_another_epoch_fails_loudly(event_log: EventLog, stream: EventsStreamRea
         EventsStreamReader(event_log.place, tasks=2, max_rows=1).latestOffset(read, ALL)
 
 
+def test_a_store_that_is_wiped_while_it_is_read_fails_loudly(event_log: EventLog, stream: EventsStreamReader) -> None:
+    read = stream.latestOffset(stream.initialOffset(), ALL)
+
+    event_log.meta(epoch="two")
+
+    with pytest.raises(StoreError, match="the store's epoch is 'two' and was 'one': it was wiped"):
+        stream.latestOffset(read, ALL)
+
+
 # -- in Spark
 
 
