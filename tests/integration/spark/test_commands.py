@@ -1,4 +1,4 @@
-"""The pipeline as people start it: `relay spark …`, and spark-submit on a standalone cluster."""
+"""The pipeline as people start it: `relay spark …`."""
 
 import os
 import signal
@@ -6,22 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 
 from spark.mailboxes import SCHEMA
 from tests.integration.spark.logs import EventLog, an_event
-from tests.servers import HOST, RealServer, free_port
+from tests.servers import RealServer
 
 ROOT = Path(__file__).parents[3]
-PROGRAMS = Path(pyspark.__file__).parent / "bin"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WAIT_S = 120.0
 COLUMNS = pa.schema([field.with_nullable(True) for field in SCHEMA])
 
@@ -110,46 +106,6 @@ def test_a_replay_that_is_refused_ends_with_one(event_log: EventLog, tmp_path: P
     ended = relay(event_log, "replay", "--from", dump)
 
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "1 stored, 1 queue_full")
-
-
-def test_a_standalone_cluster_archives_the_same(event_log: EventLog, tmp_path: Path) -> None:
-    count = event_log.fill(entries=400, days=2)
-    with a_cluster(tmp_path) as master:
-        command = [str(PROGRAMS / "spark-submit"), "--master", master, "--driver-java-options", QUICK]
-        for setting in (
-            f"spark.driver.host={HOST}",
-            "spark.executor.memory=512m",
-            f"spark.executor.extraJavaOptions={QUICK}",
-            f"spark.executorEnv.PYTHONPATH={ROOT}",
-        ):
-            command += ["--conf", setting]
-        command += [str(ROOT / "spark" / "__main__.py"), "archive", "--once", "--out", str(tmp_path / "archive")]
-
-        ended = subprocess.run(command, env=environ(event_log), capture_output=True, text=True, timeout=WAIT_S)
-
-    assert ended.returncode == 0, ended.stderr
-    found = places(tmp_path / "archive")
-    assert len(found) == len(set(found)) == count
-
-
-@contextmanager
-def a_cluster(folder: Path) -> Iterator[str]:
-    """A master and two workers with a core each, from the Python package."""
-    port = free_port()
-    master = f"spark://{HOST}:{port}"
-    common = ["--host", HOST, "--webui-port", "0"]
-    words = [["org.apache.spark.deploy.master.Master", *common, "--port", str(port)]]
-    worker = ["org.apache.spark.deploy.worker.Worker", *common, "--cores", "1", "--memory", "512m"]
-    words += [[*worker, "--work-dir", str(folder / f"worker-{n}"), master] for n in range(2)]
-    own = {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_JAVA_OPTS": QUICK}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    daemons = [subprocess.Popen([PROGRAMS / "spark-class", *one], env=os.environ | own, **quiet) for one in words]
-    try:
-        yield master
-    finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-            daemon.wait(WAIT_S)
 
 
 def wait_until(job: "subprocess.Popen[str]", holds: Callable[[], bool]) -> None:
