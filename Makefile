@@ -3,7 +3,7 @@
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
 
-run: ## start the embedded server, two instances, the workers and the dashboard
+run: ## start the embedded server, two instances and the workers
 	./run
 
 test: ## run every check and every test

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import msgspec
 import orjson
 
 from relay.answering import Answers
@@ -19,7 +18,6 @@ from relay.protocol import (
     Ack,
     AnyFrame,
     Auth,
-    Message,
     Nack,
     Ping,
     Publish,
@@ -30,14 +28,13 @@ from relay.protocol import (
     Touch,
     escape,
     frame,
-    names_of,
     opaque,
     parse,
 )
 from relay.questions import Questions
-from relay.sending import checked, not_held, note_outcome, rate_limited, refusal
-from relay.store.batches import Outcome
-from relay.store.mailboxes import Draft, Settlement, Taken
+from relay.sending import not_held
+from relay.sends import Sends
+from relay.store.mailboxes import Settlement, Taken
 from relay.store.presence import Joined
 from relay.store.receipts import Waiting
 from relay.store.store import Store
@@ -146,8 +143,8 @@ class Session:
         self._receipt_cursor = "0-0"
         self._reading_receipts = False
         self._more_receipts = False
-        self._sends: list[list[Message]] = []  # frames that wait for the rate limit, in order
         self._answers = Answers(self.send, store.level)
+        self._sends = Sends(self.address, store, metrics, self._answers)
         self._questions = Questions(self, store, topics, spawn)
         self.renew: Callable[[Auth], None] = _cannot_renew
 
@@ -199,7 +196,7 @@ class Session:
     def _handle(self, received: AnyFrame) -> None:
         match received:
             case Send(messages=messages):
-                self._send_messages(messages)
+                self._sends.send(self.identity, messages)
             case Ack(entries=entries, confirm=confirm):
                 self._settle("ack", entries, confirm)
             case Nack():
@@ -223,58 +220,6 @@ class Session:
 
     def _error(self, error: RelayError) -> None:
         self.send(frame("error", **error.as_fields()))
-
-    # -- sending
-
-    def _send_messages(self, raws: list[msgspec.Raw]) -> None:
-        self._answers.owe(len(raws))
-        messages = []
-        for raw in raws:
-            try:
-                messages.append(checked(raw, self.identity, self._store.settings.max_payload_bytes))
-            except RelayError as error:
-                self._refuse(error, **names_of(raw))
-        if not messages:
-            return
-        self._sends.append(messages)
-        if len(self._sends) == 1:
-            self._spend_next()
-
-    def _spend_next(self) -> None:
-        self._store.rates.spend(self.address, len(self._sends[0]), self._spent)
-
-    def _spent(self, granted: int | None, retry_after_ms: int) -> None:
-        """The rate limit has answered for the first frame in line; the next one asks only now, so order stays."""
-        messages = self._sends.pop(0)
-        for n, message in enumerate(messages):
-            if granted is None:
-                self._refuse(StoreUnavailable("the store does not answer"), id=message.id, to=message.to)
-            elif n < granted:
-                self._accept(message)
-            else:
-                self._refuse(rate_limited(retry_after_ms), id=message.id, to=message.to)
-        if self._sends:
-            asyncio.get_running_loop().call_soon(self._spend_next)
-
-    def _accept(self, message: Message) -> None:
-        if message.request:
-            lives_ms = self._store.mailboxes.lives_ms(message)
-            self._store.tasks.open(self.address, message.id, message.to, lives_ms)
-        self._store.mailboxes.accept(self._store.mailboxes.draft(self.address, message, self._answered))
-
-    def _answered(self, draft: Draft, outcome: Outcome) -> None:
-        error = refusal(draft, outcome)
-        note_outcome(self._metrics, draft, outcome, error)
-        if error is not None:
-            self._answers.refuse(error, id=draft.id, to=draft.to)
-            return
-        # A blocked sender must not be able to tell, so it is answered like one whose message is stored.
-        self._answers.accept(draft.id, is_duplicate=outcome[0] == b"duplicate")
-
-    def _refuse(self, error: RelayError, **names: Any) -> None:
-        """A message that never got to the store."""
-        self._metrics.refused[error.code] += 1
-        self._answers.refuse(error, **names)
 
     # -- receiving
 
