@@ -4,13 +4,20 @@ import time
 
 
 class Clock:
-    """Unix milliseconds as Redis sees them: this machine's clock, corrected by what was last read from the server."""
+    """Unix milliseconds as Redis sees them: this machine's clock, corrected where the server proves it wrong."""
 
     def __init__(self) -> None:
         self._offset_ms = 0
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + self._offset_ms
+        return self.own_ms() + self._offset_ms
 
-    def set_from_server(self, server_s: int, server_us: int) -> None:
-        self._offset_ms = server_s * 1_000 + server_us // 1_000 - time.time_ns() // 1_000_000
+    @staticmethod
+    def own_ms() -> int:
+        """What this machine's clock says."""
+        return time.time_ns() // 1_000_000
+
+    def heard(self, server_ms: int, asked_ms: int, heard_ms: int) -> None:
+        """The server's time at some moment between two of this machine's. A slow answer proves and changes little:
+        on one machine, or with clocks in step, nothing is ever corrected."""
+        self._offset_ms = min(max(self._offset_ms, server_ms - heard_ms), server_ms - asked_ms)

@@ -105,9 +105,11 @@ class Presence:
 
     async def renew(self, lease_ms: int) -> None:
         """Says in every shard that this instance is alive, and reads the store's time."""
+        clock = self._calls.clock
+        asked_ms = clock.own_ms()
         seconds, microseconds = await self._line.command("TIME")
-        self._calls.clock.set_from_server(int(seconds), int(microseconds))
-        until_ms = self._calls.clock.now_ms() + lease_ms
+        clock.heard(int(seconds) * 1_000 + int(microseconds) // 1_000, asked_ms, clock.own_ms())
+        until_ms = clock.now_ms() + lease_ms
         await asyncio.gather(
             *(
                 self._line.command("HSET", self._keys.instances(shard), self._calls.instance, until_ms)
