@@ -85,6 +85,7 @@ class Hub:
         self._sessions: dict[str, Session] = {}
         self._sockets: dict[str, Socket] = {}
         self._by_address: dict[str, set[Session]] = {}
+        self._to_leave: list[tuple[str, str, str, int | None]] = []  # departures that the store has not heard of
         self._open: set[Socket] = set()  # every socket, also before it has authenticated
         self._all_closed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,7 +150,7 @@ class Hub:
         )
 
     async def end(self, session: Session, reason: str) -> None:
-        """A session is over. What it held goes back; if the store is away, the reaper does it later."""
+        """A session is over. What it held goes back."""
         if self._sessions.pop(session.name, None) is None:
             return
         del self._sockets[session.name]
@@ -160,10 +161,15 @@ class Hub:
         self.metrics.sessions = len(self._sessions)
         session.closing = True
         session.end()
+        await self.leave(session.address, session.name, reason, session.next_active_at_ms)
+
+    async def leave(self, address: str, name: str, reason: str, next_active_at_ms: int | None = None) -> None:
+        """Whoever served a mailbox does so no more. If the store is away, it is told when it is back."""
         try:
-            await self.store.presence.leave(session.address, session.name, reason, session.next_active_at_ms)
+            await self.store.presence.leave(address, name, reason, next_active_at_ms)
         except RelayError as error:
-            log.warning("leave_failed", extra={"session": session.name, "error": error.message})
+            log.warning("leave_failed", extra={"session": name, "error": error.message})
+            self._to_leave.append((address, name, reason, next_active_at_ms))
 
     # -- wakes
 
@@ -195,28 +201,30 @@ class Hub:
 
     async def _look(self) -> None:
         """Looks for mail, receipts and successors that no wake told of. Raises StoreUnavailable."""
-        by_shard: dict[int, dict[str, set[Session]]] = {}
+        by_shard: dict[int, dict[str, list[Session]]] = {}
         for address, sessions in self._by_address.items():
-            by_shard.setdefault(self.store.keys.shard(address), {})[address] = sessions
+            here = [session for session in sessions if session.joined]  # a later one is not in what the store says now
+            if here:
+                by_shard.setdefault(self.store.keys.shard(address), {})[address] = here
         await asyncio.gather(*(self._look_in(shard, there) for shard, there in by_shard.items()))
 
-    async def _look_in(self, shard: int, there: dict[str, set[Session]]) -> None:
+    async def _look_in(self, shard: int, there: dict[str, list[Session]]) -> None:
         addresses = list(there)
         registered, waiting, receipts = await asyncio.gather(
             self.store.presence.registered(shard, addresses),
             self.store.mailboxes.waiting(shard, addresses),
             self.store.receipts.waiting(addresses),
         )
-        for address, names, has_mail, has_receipts in zip(addresses, registered, waiting, receipts, strict=True):
-            for session in list(there[address]):
-                if not session.joined or session.closing:
+        for address, modes, has_mail, has_receipts in zip(addresses, registered, waiting, receipts, strict=True):
+            for session in there[address]:
+                if session.closing or session.name not in self._sessions:
                     continue
-                if session.name in names:
+                if session.name in modes:
                     if has_mail:
                         session.look()
                     if has_receipts:
                         session.read_receipts()
-                elif session.mode == "exclusive" and names:
+                elif session.mode == "exclusive" and "exclusive" in modes.values():
                     self._replaced(session.name)
                 else:
                     await self._rejoin(session)
@@ -267,6 +275,8 @@ class Hub:
         except RelayError as error:
             self.problem = error.message
             raise
+        departures, self._to_leave = self._to_leave, []
+        await asyncio.gather(*(self.leave(*departure) for departure in departures))
         await self._look()
 
     async def _renew(self) -> None:

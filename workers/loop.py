@@ -60,6 +60,7 @@ async def run_once(store: Store, worker: Worker) -> int:
         return 0
     if store.line.connected_s() < worker.after_s:
         return 0
+    await store.presence.read_time()  # a worker whose clock is ahead would end what is alive
     done = 0
     for shard in range(store.keys.shards):
         done += await worker.step(store, shard, store.clock.now_ms())

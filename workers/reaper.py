@@ -21,10 +21,13 @@ async def reap_shard(store: Store, shard: int, now_ms: int) -> int:
 
 async def end_dead_sessions(store: Store, shard: int, now_ms: int) -> int:
     """What sessions of a dead instance held is released, uncounted."""
-    alive_until = await store.presence.instances(shard)
+    registered = await store.presence.sessions(shard)
+    alive_until = await store.presence.instances(
+        shard
+    )  # read last: whoever is registered has said before that it lives
     dead = {instance for instance, until_ms in alive_until.items() if until_ms < now_ms}
     ended = 0
-    for address, sessions in (await store.presence.sessions(shard)).items():
+    for address, sessions in registered.items():
         for session in sessions:
             instance = session.partition(".")[0]
             if instance in dead or instance not in alive_until:

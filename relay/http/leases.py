@@ -17,7 +17,7 @@ from relay.http.door import HUB, WAITS, body, has_gone, identity, json, own_agen
 from relay.http.waiting import wait_for
 from relay.hub import Hub
 from relay.protocol import MAX_ENTRIES_PER_FRAME, Short, Span, escape, opaque
-from relay.sending import not_held
+from relay.sending import not_granted, not_held, spend
 from relay.store.leases import LockToken
 from relay.store.mailboxes import Settlement, Taken
 
@@ -84,14 +84,7 @@ async def _wait_for_mail(
                 await wait_for(event, request, until)
             return []
         finally:
-            hub.spawn(_unwatch(hub, address, watcher))
-
-
-async def _unwatch(hub: Hub, address: str, watcher: str) -> None:
-    try:
-        await hub.store.presence.leave(address, watcher, "puller")
-    except RelayError:
-        return  # the reaper does it when this instance has gone
+            hub.spawn(hub.leave(address, watcher, "puller"))
 
 
 async def _give_back(hub: Hub, address: str, entries: dict[str, LockToken]) -> None:
@@ -224,12 +217,15 @@ async def touch(request: web.Request) -> web.Response:
 
 
 @routes.post("/v1/agents/{agent}/entries/{entry}/reply")
-@call("receive", body=Reply, answers={200: SettledEntry}, errors=(LockLost, NotFound))
+@call("receive", body=Reply, answers={200: SettledEntry}, errors=(LockLost, NotFound, RateLimited))
 async def reply(request: web.Request) -> web.Response:
     """Answer a request, and ack it unless there is more to come."""
     address, entry, hub = own_agent(request, identity(request)), request.match_info["entry"], request.app[HUB]
     sent = await body(request, Reply)
     token, payload = LockToken.parse(sent.lock_token, entry), opaque(sent.payload, hub.settings.max_payload_bytes)
+    granted, retry_after_ms = await spend(hub.store, address, 1)
+    if not granted:
+        raise not_granted(granted, retry_after_ms)
     done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     hub.store.replies.reply(
         address, token.consumer, token.began, entry, payload, sent.more, done.set_result, token.attempt

@@ -75,9 +75,13 @@ class Duties:
         self._receipts.forward(shard, outbox_entry, receipts)
         return [word.decode() for word in became]
 
-    async def left_in_outbox(self, shard: int, older_than_ms: int, limit: int) -> list[tuple[bytes, list[bytes]]]:
-        """Outbox entries that nobody has brought on since then."""
-        reply = await self._line.command("XRANGE", self._keys.outbox(shard), "-", f"({older_than_ms}-0", "COUNT", limit)
+    async def left_in_outbox(
+        self, shard: int, after: str, older_than_ms: int, limit: int
+    ) -> list[tuple[bytes, list[bytes]]]:
+        """Outbox entries from there on that nobody has brought on since then."""
+        reply = await self._line.command(
+            "XRANGE", self._keys.outbox(shard), after, f"({older_than_ms}-0", "COUNT", limit
+        )
         return [(entry, fields) for entry, fields in reply]
 
     async def trim_events(self, shard: int, older_than_ms: int, unarchived_older_than_ms: int) -> int:

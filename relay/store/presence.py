@@ -103,13 +103,17 @@ class Presence:
 
     # -- instances
 
-    async def renew(self, lease_ms: int) -> None:
-        """Says in every shard that this instance is alive, and reads the store's time."""
+    async def read_time(self) -> None:
+        """Sets this process's clock by the store's."""
         clock = self._calls.clock
         asked_ms = clock.own_ms()
         seconds, microseconds = await self._line.command("TIME")
         clock.heard(int(seconds) * 1_000 + int(microseconds) // 1_000, asked_ms, clock.own_ms())
-        until_ms = clock.now_ms() + lease_ms
+
+    async def renew(self, lease_ms: int) -> None:
+        """Says in every shard that this instance is alive."""
+        await self.read_time()
+        until_ms = self._calls.clock.now_ms() + lease_ms
         await asyncio.gather(
             *(
                 self._line.command("HSET", self._keys.instances(shard), self._calls.instance, until_ms)
@@ -134,17 +138,17 @@ class Presence:
     async def sessions(self, shard: int) -> dict[str, list[str]]:
         """Every session that is registered in a shard, by address."""
         flat = await self._line.command("HGETALL", self._keys.presence(shard))
-        return {flat[n].decode(): session_names(flat[n + 1]) for n in range(0, len(flat), 2)}
+        return {flat[n].decode(): list(session_modes(flat[n + 1])) for n in range(0, len(flat), 2)}
 
     async def forget_instance(self, shard: int, instance: str) -> None:
         await self._line.command("HDEL", self._keys.instances(shard), instance)
 
     # -- looking
 
-    async def registered(self, shard: int, addresses: list[str]) -> list[list[str]]:
-        """The sessions that the store has for these addresses of a shard."""
+    async def registered(self, shard: int, addresses: list[str]) -> list[dict[str, str]]:
+        """The sessions that the store has for these addresses of a shard, each with its mode."""
         values = await self._line.command("HMGET", self._keys.presence(shard), *addresses)
-        return [session_names(value) for value in values]
+        return [session_modes(value) for value in values]
 
     async def expect(self, address: str, next_active_at_ms: int) -> None:
         """Notes when a part-time agent says it will be back."""
@@ -161,7 +165,7 @@ class Presence:
             self._line.command("HGET", self._keys.presence(shard), address),
             self._line.command("HGET", self._keys.seen(shard), address),
         )
-        online = await self._any_alive(shard, session_names(here))
+        online = await self._any_alive(shard, list(session_modes(here)))
         last_seen, _, next_active = (seen or b"").decode().partition("\t")
         now_ms = self._calls.clock.now_ms()
         last_seen_ms = now_ms if online else int(last_seen or 0) or None
@@ -175,9 +179,10 @@ class Presence:
         return any(deadline and int(deadline) > self._calls.clock.now_ms() for deadline in deadlines)
 
 
-def session_names(value: bytes | None) -> list[str]:
+def session_modes(value: bytes | None) -> dict[str, str]:
     """The sessions in a presence value: a line each, session and mode."""
-    return [line.partition("\t")[0] for line in (value or b"").decode().split("\n") if line]
+    lines = [line.partition("\t") for line in (value or b"").decode().split("\n") if line]
+    return {name: mode for name, _, mode in lines}
 
 
 def _resolve(done: "asyncio.Future[Any]", outcome: Outcome) -> None:

@@ -8,9 +8,13 @@ from unittest.mock import patch
 import pytest
 
 from relay.errors import Malformed, StoreUnavailable
-from relay.store.store import Store
-from tests.builders import WAIT_S
-from workers import loop
+from relay.settings import Settings
+from relay.store.clock import Clock
+from relay.store.store import Store, open_store
+from tests.builders import ALICE, BOB, WAIT_S, a_message
+from tests.conftest import MakeDesk
+from tests.servers import RealServer
+from workers import loop, receipts
 from workers.loop import LONGEST_BACKOFF_S, STORE_BACKOFF_S, Worker, backoff_s, run_once, run_worker
 
 Step = Callable[[Store, int, int], Awaitable[int]]
@@ -80,3 +84,35 @@ def test_a_store_that_was_away_is_tried_again_within_seconds_and_a_broken_duty_e
     assert backoff_s(100, STORE_BACKOFF_S) <= STORE_BACKOFF_S
     assert LONGEST_BACKOFF_S / 2 <= backoff_s(100, LONGEST_BACKOFF_S) <= LONGEST_BACKOFF_S
     assert backoff_s(1, LONGEST_BACKOFF_S) < backoff_s(3, LONGEST_BACKOFF_S) < backoff_s(5, LONGEST_BACKOFF_S)
+
+
+async def test_a_worker_goes_by_the_stores_clock(redis_server: RealServer) -> None:
+    clock = Clock()
+    clock.heard(clock.own_ms() + 20_000, clock.own_ms(), clock.own_ms())
+    times: list[int] = []
+
+    async def step(_: Store, __: int, now_ms: int) -> int:
+        times.append(now_ms)
+        return 0
+
+    async with open_store(Settings(shards=1), redis_server.url, prefix="test-worker-clock", clock=clock) as store:
+        await run_once(store, Worker("sweeper", 1.0, step))
+
+    assert abs(times[0] - clock.own_ms()) < 10_000
+
+
+async def test_what_cannot_be_brought_on_does_not_stand_in_the_way_of_the_rest(
+    make_desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "AT_ONCE", 1)
+    desk = await make_desk(mailbox_max_messages=1)
+    await desk.send_one(a_message("in the way", to=ALICE), sender=BOB)
+    outbox = desk.keys.outbox(0)
+    later_ms = desk.clock.now_ms() + 60_000
+    desk.redis.xadd(outbox, {"reply": f"{ALICE}\t{BOB}\task\t{later_ms}\tend\t1\t42"}, id="1-1")
+    desk.redis.xadd(outbox, {"receipts": f'{ALICE}\t1\t{{"id":"m-1"}}'}, id="1-2")
+
+    await receipts.forward_shard(desk.store, 0, desk.clock.now_ms())
+
+    assert [one["id"] for one in await desk.receipts()] == ["m-1"]
+    assert [entry for entry, _ in desk.redis.xrange(outbox)] == ["1-1"]

@@ -242,3 +242,17 @@ async def _durability_becomes(instance: Instance, wanted: str) -> None:
     while (answer := await instance.ready())[1]["durability"] != wanted:
         assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.05)
+
+
+async def test_a_session_that_ends_while_the_store_is_away_does_not_stay_registered(room: Room) -> None:
+    bob = await room.agent("bob")
+    await bob.drained()
+    room.relay.server.kill()
+    await _status_becomes(room.a, 503)
+    await bob.close()
+    await until(lambda: room.a.events("leave_failed"), "the store could not be told", within_s=20)
+
+    room.relay.server.start()
+    await _status_becomes(room.a, 200)
+
+    await until(lambda: room.redis.hget(room.keys.presence(room.keys.shard(bob.address)), bob.address) is None)

@@ -39,7 +39,7 @@ for m, mailbox in ipairs(mailboxes) do
     local other, other_mode = string.match(line, '^([^\t]+)\t(.+)$')
     if other == session then
       -- It is here already: the answer to an earlier join was lost.
-    elseif (mode == 'sender' or other_mode == 'sender' or mode == 'shared' and other_mode ~= 'exclusive') and is_alive(other) then
+    elseif mode == 'sender' or is_alive(other) and (other_mode == 'sender' or mode == 'shared' and other_mode ~= 'exclusive') then
       staying[#staying + 1] = line
     else
       for n, box in ipairs(boxes) do

@@ -146,3 +146,20 @@ async def test_twenty_sessions_with_full_windows_are_replaced_in_one_call(desk: 
 
     assert set(desk.holders().values()) == {("~ready", 1)}
     assert len(desk.events("released")) == 1_000
+
+
+async def test_a_sender_takes_nothing_over_and_stays_when_others_do(desk: Desk) -> None:
+    sent = await desk.send_one(a_message("1"))
+    frozen = await desk.join(instance="i1")
+    await desk.take(frozen)
+    desk.is_alive("i1", for_s=-1)
+    ears = desk.ears("i1")
+
+    sender = await desk.join(mode="sender")
+    beside = desk.sessions()
+    new = await desk.join(instance="i2")
+
+    assert beside == [f"{frozen.name}\texclusive", f"{sender.name}\tsender"]
+    assert desk.sessions() == [f"{sender.name}\tsender", f"{new.name}\texclusive"]
+    assert ears.heard() == [f"replaced\t{frozen.name}"]
+    assert desk.holders() == {sent.entry: ("~ready", 1)}

@@ -323,7 +323,7 @@ async def test_receipts_to_more_senders_than_fit_in_one_entry_are_left_for_the_w
     await desk.ack(bob, *(row.entry for row in taken))
     await desk.store.line.finish()
     told_at_once = len(list(desk.redis.scan_iter(desk.keys.receipts("acme/*"), count=10_000)))
-    for entry, fields in await desk.store.duties.left_in_outbox(0, 2**42, 10):
+    for entry, fields in await desk.store.duties.left_in_outbox(0, "-", 2**42, 10):
         desk.store.receipts.forward(0, entry, fields)
     await desk.store.line.finish()
 
