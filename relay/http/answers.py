@@ -264,7 +264,7 @@ class RevivedEntry(TypedDict):
 
 class RefusedLetter(TypedDict):
     entry: str
-    code: Literal["queue_full", "not_found"]
+    code: Literal["queue_full", "duplicate", "not_found"]
 
 
 class Revived(TypedDict):

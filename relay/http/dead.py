@@ -89,7 +89,7 @@ async def revive(request: web.Request) -> web.Response:
     )
 
 
-CODES = {"full": "queue_full", "not_found": "not_found"}
+CODES = {"full": "queue_full", "duplicate": "duplicate", "not_found": "not_found"}
 Outcomes = dict[str, tuple[str, str]]
 
 
@@ -100,12 +100,14 @@ async def _revive(letters: DeadLetters, agent: str, entries: list[str]) -> Outco
 
 
 async def _revive_all(letters: DeadLetters, agent: str) -> Outcomes:
-    """Page by page, until the box is empty or the mailbox full."""
+    """Page by page, until the box is through or the mailbox full."""
     outcomes: Outcomes = {}
-    while page := await letters.page(agent, "", REVIVE_AT_ONCE):
+    after = ""
+    while page := await letters.page(agent, after, REVIVE_AT_ONCE):
         some = await _revive(letters, agent, [one.entry for one in page])
         outcomes |= some
-        if any(word != "revived" for word, _ in some.values()):
+        after = page[-1].entry
+        if any(word == "full" for word, _ in some.values()):
             break
     return outcomes
 

@@ -45,10 +45,17 @@ _NOT_NOW = ("NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "TRYAGAIN", "CLUSTE
 class Call:
     """One command on its way. `done` gets the reply, or StoreUnavailable."""
 
-    __slots__ = ("done", "may_repeat", "packet", "retried")
+    __slots__ = ("anew", "done", "may_repeat", "packet", "retried")
 
-    def __init__(self, packet: bytes, done: Callable[["Call", Outcome], None], may_repeat: bool = True) -> None:
+    def __init__(
+        self,
+        packet: bytes,
+        done: Callable[["Call", Outcome], None],
+        may_repeat: bool = True,
+        anew: Callable[[], bytes] | None = None,
+    ) -> None:
         self.packet = packet
+        self.anew = anew  # makes the packet again: a later time may mean other keys
         self.done = done
         self.may_repeat = may_repeat  # whether carrying it out twice is the same as once
         self.retried = False  # whether an earlier sending may have been carried out
@@ -99,17 +106,15 @@ class Gatherer(Generic[Item]):
     def calls(self) -> Iterable[Call]:
         """Takes what is waiting, in calls. What is too much for one call or one exchange stays for the next one."""
         waiting, self._waiting = self._waiting, {}
-        total = 0
+        total, left = 0, {}
         for shard, items in waiting.items():
             if total >= MOST_PER_EXCHANGE:
                 self._waiting[shard] = items
-                self._line.ring()
                 continue
             fitting, weight = self._fitting(items)
             total += weight
             if fitting < len(items):
-                self._waiting[shard] = items[fitting:]
-                self._line.ring()
+                left[shard] = items[fitting:]
                 items = items[:fitting]
             try:
                 yield self._call(shard, items)
@@ -117,6 +122,9 @@ class Gatherer(Generic[Item]):
                 # What cannot be put into a call must not take the line down, which everybody else uses too.
                 log.exception("call_not_made")
                 self._deliver(items, StoreUnavailable("the call could not be made"), False)
+        self._waiting |= left  # shards that were not served this time come first in the next one
+        if self._waiting:
+            self._line.ring()
 
     def _fitting(self, items: list[Item]) -> tuple[int, int]:
         """How many of the items make one call, at least one, and what they weigh."""
@@ -132,7 +140,10 @@ class Gatherer(Generic[Item]):
         def done(call: Call, outcome: Outcome) -> None:
             self._deliver(items, outcome, call.retried)
 
-        return Call(self._encode(shard, items), done, self._may_repeat)
+        def encode() -> bytes:
+            return self._encode(shard, items)
+
+        return Call(encode(), done, self._may_repeat, encode)
 
 
 class Line:
@@ -153,6 +164,7 @@ class Line:
         self._wait_for_replica = wait_for_replica
         self._wire: Wire | None = None
         self._connected_at = 0.0
+        self._has_written = False  # whether the exchange under way may have reached the server
         self._replies: list[Reply] = []  # of the exchange under way
         self._missing = 0  # and how many have not come yet
         self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -269,12 +281,8 @@ class Line:
             replies = await self._exchange([call.packet for call in calls])
         except (OSError, RedisError) as error:
             await self._drop_connection()
-            once = [call for call in calls if not call.may_repeat]
-            calls[:] = [call for call in calls if call.may_repeat]
-            for call in calls:
-                call.retried = True
-            for call in once:
-                _hand_out(call, StoreUnavailable("the store did not answer"))
+            if self._has_written:
+                _prepare_to_repeat(calls)
             raise Unanswered(str(error) or type(error).__name__) from error
         self.healthy = True
         again = self._settle(calls, replies)
@@ -303,12 +311,14 @@ class Line:
 
     async def _exchange(self, packets: list[bytes]) -> list[Reply]:
         """Sends the packets together. Raises OSError or RedisError when not all replies came in time."""
+        self._has_written = False
         wire = self._wire
         if wire is None or not wire.is_open:
             wire = await self._connect()
         if self._wait_for_replica:
             packets = [*packets, as_packet("WAIT", 1, WAIT_FOR_REPLICA_MS)]
         began = time.monotonic()
+        self._has_written = True
         replies = await self._ask(wire, packets, EXCHANGE_TIMEOUT_S)
         self.exchange_s(time.monotonic() - began)
         if self._wait_for_replica:
@@ -352,6 +362,18 @@ class Line:
         wire, self._wire = self._wire, None
         if wire is not None:
             await wire.close()
+
+
+def _prepare_to_repeat(calls: list[Call]) -> None:
+    """These may have been carried out. What must not happen twice is told so, and is not repeated."""
+    once = [call for call in calls if not call.may_repeat]
+    calls[:] = [call for call in calls if call.may_repeat]
+    for call in calls:
+        call.retried = True
+        if call.anew is not None:
+            call.packet = call.anew()
+    for call in once:
+        _hand_out(call, StoreUnavailable("the store did not answer"))
 
 
 def _hand_out(call: Call, outcome: Outcome) -> None:

@@ -108,10 +108,10 @@ class Mailboxes:
         self._takes = Gatherer[Taker](
             line, self._encode_take, self._taken, may_repeat=False, weigh=lambda one: one.room()
         )
-        self._acks = Gatherer[Settlement](line, self._encode_ack, self._settled, weigh=_entry_count)
-        self._nacks = Gatherer[Settlement](line, self._encode_nack, self._settled, weigh=_entry_count)
-        self._releases = Gatherer[Settlement](line, self._encode_release, self._settled, weigh=_entry_count)
-        self._touches = Gatherer[Settlement](line, self._encode_touch, self._settled, weigh=_entry_count)
+        self._acks = self._settling_gatherer(line, self._encode_ack, "not_found")
+        self._nacks = self._settling_gatherer(line, self._encode_nack, "not_found", "lock_lost")
+        self._releases = self._settling_gatherer(line, self._encode_release, "not_found", "lock_lost")
+        self._touches = self._settling_gatherer(line, self._encode_touch)
 
     # -- accept
 
@@ -269,6 +269,17 @@ class Mailboxes:
         """extra: extend_ms."""
         self._put(self._touches, settlement)
 
+    def _settling_gatherer(
+        self, line: Line, encode: Callable[[int, list[Settlement]], bytes], *done_before: str
+    ) -> Gatherer[Settlement]:
+        """`done_before` are the refusals that a call itself brings about when it is made again."""
+        forgiven = frozenset(done_before)
+
+        def settled(settlements: list[Settlement], outcome: Outcome, retried: bool) -> None:
+            self._settled(settlements, outcome, forgiven if retried else frozenset())
+
+        return Gatherer[Settlement](line, encode, settled, weigh=_entry_count)
+
     def _put(self, gatherer: Gatherer[Settlement], settlement: Settlement) -> None:
         gatherer.put(self._keys.shard(settlement.address), settlement)
 
@@ -307,7 +318,7 @@ class Mailboxes:
             entries += (lanes.index(str(priority)) + 1, stream_id, attempt)
         return lanes, entries
 
-    def _settled(self, settlements: list[Settlement], outcome: Outcome, retried: bool) -> None:
+    def _settled(self, settlements: list[Settlement], outcome: Outcome, forgiven: frozenset[str]) -> None:
         if isinstance(outcome, Exception):
             for one in settlements:
                 one.answer(None)
@@ -316,9 +327,9 @@ class Mailboxes:
         self._receipts.forward(self._keys.shard(settlements[0].address), outbox_entry, receipts)
         by_mailbox: list[dict[str, str]] = [{} for _ in settlements]
         for n in range(0, len(refused), 3):
-            # What is not found the second time was settled by the first, whose answer was lost.
-            if not retried:
-                by_mailbox[refused[n] - 1][refused[n + 1].decode()] = refused[n + 2].decode()
+            why = refused[n + 2].decode()
+            if why not in forgiven:
+                by_mailbox[refused[n] - 1][refused[n + 1].decode()] = why
         for one, refusals in zip(settlements, by_mailbox, strict=True):
             refusals.update((entry, "not_found") for entry in one.entries if parse_entry(entry) is None)
             one.answer(refusals)

@@ -55,7 +55,7 @@ class Replies:
             outbox_entry, fields, word = outcome
             self._receipts.forward(shard, outbox_entry, fields)
             # What is not found the second time was answered by the first, whose reply was lost.
-            answer("replied" if call.retried and word != b"not_a_request" else word.decode())
+            answer("replied" if call.retried and word == b"not_found" else word.decode())
 
         packet = self._calls.packet(
             script("reply"),
@@ -64,7 +64,8 @@ class Replies:
             more_keys=len(ALL_LANES),
             more_chunk=self._calls.keys.box_chunk(address, ALL_LANES),
         )
-        self._line.submit(Call(packet, done))
+        # A part that is said twice would be there twice; the last answer acks, so that it cannot be.
+        self._line.submit(Call(packet, done, may_repeat=not more))
 
     def _forward(self, origin: str, reply: bytes, arrived: Callable[[bool], None]) -> None:
         requester, replier, request_id, expires_at, what, where, payload = reply.decode().split("\t", 6)

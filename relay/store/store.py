@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from redis.asyncio import ConnectionPool
 
@@ -96,7 +96,7 @@ async def open_store(
     try:
         yield store
     finally:
-        await store.line.finish()
+        if not running.done():
+            await store.line.finish()
         running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        await asyncio.wait((running,))

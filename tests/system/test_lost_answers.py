@@ -183,3 +183,24 @@ async def _send_until_accepted(alice, count: int) -> None:  # type: ignore[no-un
             alice.inbox.remove(answer)
             if answer["op"] == "accepted":
                 break
+
+
+async def test_a_part_whose_answer_is_lost_is_not_said_twice(room: Room, proxy: CutProxy) -> None:
+    instance = await _behind(room, proxy)
+    alice, bob = await room.agent("alice"), await room.agent("bob", at=instance)
+    await alice.sent(message("q-1", request=True))
+    question = await bob.delivery()
+
+    proxy.swallow_from = question["entry"].encode()
+    await bob.say("reply", entry=question["entry"], payload="part", more=True, confirm=True)
+    await until(lambda: any(room.redis.xlen(room.keys.outbox(n)) for n in range(room.keys.shards)), "it is done")
+    proxy.swallow_replies = False
+    proxy.cut()
+    refusal = await bob.refusal()
+
+    assert (refusal["entry"], refusal["code"]) == (question["entry"], "store_unavailable")
+    assert (await alice.delivery(within_s=20))["payload"] == "part"
+    await alice.settled_down()
+    assert len(alice.got_deliveries()) == 1
+    await bob.close()
+    instance.kill()

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from relay.store.batches import MOST_PER_CALL, MOST_PER_EXCHANGE, Gatherer
+from relay.errors import StoreUnavailable
+from relay.store.batches import MOST_PER_CALL, MOST_PER_EXCHANGE, Call, Gatherer, _prepare_to_repeat
 
 
 class SilentLine:
@@ -54,3 +55,28 @@ def test_what_waits_in_a_shard_stays_in_order():
         pass
 
     assert [item for items in made for item in items] == list(range(1_200))
+
+
+def test_a_busy_shard_does_not_keep_others_waiting():
+    gatherer, made = a_gatherer(SilentLine())
+    for shard in range(4):
+        for _ in range(MOST_PER_CALL * 4):
+            gatherer.put(shard, shard)
+    gatherer.put(4, 4)
+
+    list(gatherer.calls())
+    list(gatherer.calls())
+
+    assert [4] in made
+
+
+def test_a_call_is_made_anew_when_it_is_repeated_and_one_that_must_not_be_is_told():
+    told: list[Any] = []
+    once = Call(b"once", lambda _, outcome: told.append(outcome), may_repeat=False)
+    again = Call(b"before", lambda *_: None, anew=lambda: b"after")
+    calls = [once, again]
+
+    _prepare_to_repeat(calls)
+
+    assert (calls, again.packet, again.retried) == ([again], b"after", True)
+    assert [type(outcome) for outcome in told] == [StoreUnavailable]

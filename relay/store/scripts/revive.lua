@@ -6,7 +6,7 @@
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         address, priorities, max_messages, max_bytes, ttl_ms
 --         entries       ids in the dead-letter box
--- Returns per entry {"revived", new handle} | {"full"} | {"not_found"}
+-- Returns per entry {"revived", new handle} | {"full"} | {"duplicate"} if it was sent again meanwhile | {"not_found"}
 
 local address, priorities, max_messages, max_bytes, ttl_ms, entries = open()
 local boxes = {unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + #priorities)}
@@ -24,9 +24,10 @@ local function renewed(opts)
   return table.concat({seq, book.now, text(book.now_ms + ttl_ms), 0, max_attempts, ack_ms, receipt, request, timed}, '\t'), seq
 end
 
+-- The times come after the payload, which may hold such words of its own.
 local function renew_body(body)
-  return (string.gsub(body, '"sent_at_ms":%d+,"expires_at_ms":%d+',
-    '"sent_at_ms":' .. book.now .. ',"expires_at_ms":' .. text(book.now_ms + ttl_ms), 1))
+  local before, after = string.match(body, '^(.*)"sent_at_ms":%d+,"expires_at_ms":%d+(.*)$')
+  return before .. '"sent_at_ms":' .. book.now .. ',"expires_at_ms":' .. text(book.now_ms + ttl_ms) .. after
 end
 
 for n, id in ipairs(entries) do
@@ -36,7 +37,9 @@ for n, id in ipairs(entries) do
   else
     local fields = found[2]
     local key, _, _, _, _, payload_bytes = string.match(fields[2], HEAD)
-    if depth >= max_messages or size + tonumber(payload_bytes) > max_bytes then
+    if redis.call('HEXISTS', ids, key) == 1 then
+      results[n] = {'duplicate'}
+    elseif depth >= max_messages or size + tonumber(payload_bytes) > max_bytes then
       results[n] = {'full'}
     else
       local priority = tonumber(string.match(fields[2], '\t(%d)\t%d+$'))

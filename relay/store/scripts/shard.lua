@@ -146,7 +146,8 @@ local function wake(address, sessions, word, except)
         lines = {}
         book.wakes[instance] = lines
       end
-      lines[#lines + 1] = line
+      -- One line for each instance: it rings all its sessions of the address.
+      if lines[#lines] ~= line then lines[#lines + 1] = line end
     end
   end
 end

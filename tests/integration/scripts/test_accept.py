@@ -300,3 +300,13 @@ async def test_five_hundred_messages_to_five_hundred_mailboxes_go_in_one_call(de
     assert {answer.word for answer in answers} == {"stored"}
     assert desk.redis.xlen(desk.keys.events(0)) == 1
     assert desk.redis.hlen(desk.keys.ids(0)) == 500
+
+
+async def test_an_instance_is_told_once_however_many_sessions_it_has(desk: Desk) -> None:
+    for _ in range(3):
+        await desk.join(mode="shared")
+    ears = desk.ears()
+
+    await desk.send(a_message("1"), a_message("2"))
+
+    assert ears.heard() == ["mail\tacme/bob"]

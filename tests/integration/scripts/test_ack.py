@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from relay.store.mailboxes import Settlement
 from tests.builders import BOB, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -202,3 +203,15 @@ async def test_the_pace_of_acks_is_kept_only_near_the_cap(make_desk: MakeDesk) -
     far = desk.redis.hget(desk.shard_key("drain"), BOB)
 
     assert near == far == f"{NOON_MS}\t1000"
+
+
+@pytest.mark.parametrize(("why", "answered"), [("not_found", {}), ("lock_lost", {"1-1": "lock_lost"})])
+async def test_an_ack_that_is_repeated_is_forgiven_only_for_what_the_first_one_did(
+    desk: Desk, why: str, answered: dict[str, str]
+) -> None:
+    told: list[dict[str, str] | None] = []
+    settlement = Settlement(BOB, "somebody", ["1-1"], told.append)
+
+    desk.store.mailboxes._acks._deliver([settlement], [b"", [], [1, b"1-1", why.encode()]], True)
+
+    assert told == [answered]

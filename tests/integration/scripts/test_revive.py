@@ -86,3 +86,30 @@ async def test_many_are_revived_in_several_calls(desk: Desk) -> None:
 
     assert {word for word, _ in outcomes} == {"revived"}
     assert desk.depth() == 250
+
+
+async def test_only_the_times_of_the_message_are_renewed_not_those_in_its_payload(desk: Desk) -> None:
+    payload = {"sent_at_ms": 1, "expires_at_ms": 2}
+    await desk.send_one(a_message("m-1", payload=payload))
+    bob = await desk.join()
+    (letter,) = await bury(desk, bob)
+    desk.clock.advance(120)
+
+    await desk.store.dead_letters.revive(BOB, [letter])
+
+    body = orjson.loads(b"{" + (await desk.take_one(bob)).body + b"}")
+    assert (body["payload"], body["sent_at_ms"]) == (payload, NOON_MS + 120_000)
+
+
+async def test_what_was_sent_again_meanwhile_is_not_put_there_twice(desk: Desk) -> None:
+    await desk.send_one(a_message("m-1"))
+    bob = await desk.join()
+    (letter,) = await bury(desk, bob)
+    desk.clock.advance(2 * desk.store.settings.dedup_window_s)
+    again = await desk.send_one(a_message("m-1"))
+
+    ((word, _),) = await desk.store.dead_letters.revive(BOB, [letter])
+
+    assert word == "duplicate"
+    assert (desk.depth(), desk.known_ids()) == (1, {"m-1": again.entry})
+    assert len(desk.dead_letters()) == 1
