@@ -31,7 +31,8 @@ def job_environ(environ: Mapping[str, str], url: str | None, java: str | None) -
         own["JAVA_HOME"] = java
     if url is not None:
         own[env_name("redis_url")] = url
-    return {**environ, **own}
+    inherited = {name: value for name, value in environ.items() if name != "JAVA_HOME"}  # which may be too old
+    return {**inherited, **own}
 
 
 def install_packages(lock: Path = LOCK, packages: Sequence[str] = PACKAGES) -> None:

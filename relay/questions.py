@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from relay.answering import Answers
 from relay.auth import Identity
-from relay.errors import Forbidden, RelayError, StoreUnavailable
+from relay.errors import Forbidden, RelayError
 from relay.protocol import (
     AnyFrame,
     Block,
@@ -19,7 +20,7 @@ from relay.protocol import (
     frame,
     opaque,
 )
-from relay.sending import rate_limited
+from relay.sending import not_granted, rate_limited
 from relay.store.store import Store
 from relay.topics import Topics, publication
 
@@ -39,12 +40,18 @@ class Asker(Protocol):
 class Questions:
     """Each question is answered with a frame of its own, or with an error; the next one need not wait for it."""
 
-    __slots__ = ("_asker", "_open", "_spawn", "_store", "_subscriptions", "_topics")
+    __slots__ = ("_answers", "_asker", "_open", "_spawn", "_store", "_subscriptions", "_topics")
 
     def __init__(
-        self, asker: Asker, store: Store, topics: Topics, spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self,
+        asker: Asker,
+        store: Store,
+        topics: Topics,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        answers: Answers,
     ) -> None:
         self._asker = asker
+        self._answers = answers
         self._store = store
         self._topics = topics
         self._spawn = spawn
@@ -134,11 +141,11 @@ class Questions:
         def spent(granted: int | None, retry_after_ms: int) -> None:
             if granted:
                 self._spawn(self._tell_topic(publication(publish.topic, self._asker.address, payload)))
-            elif granted is None:
-                self._error(StoreUnavailable("the store does not answer"))
             else:
-                self._error(rate_limited(retry_after_ms))
+                self._answers.paid(1)
+                self._error(not_granted(granted, retry_after_ms))
 
+        self._answers.owe(1)
         self._store.rates.spend(self._asker.address, 1, spent)
 
     async def _tell_topic(self, data: bytes) -> None:
@@ -146,3 +153,5 @@ class Questions:
             await self._store.line.command("PUBLISH", self._store.keys.topics(self._asker.tenant), data)
         except RelayError as error:
             self._error(error)
+        finally:
+            self._answers.paid(1)

@@ -40,6 +40,18 @@ def rate_limited(retry_after_ms: int) -> RateLimited:
     return RateLimited("too many messages", retry_after_ms=max(1, retry_after_ms))
 
 
+def not_granted(granted: int | None, retry_after_ms: int) -> RelayError:
+    """Why something may not be said now: the rate limit, or a store that cannot tell."""
+    return StoreUnavailable("the store does not answer") if granted is None else rate_limited(retry_after_ms)
+
+
+async def spend(store: Store, sender: str, count: int) -> tuple[int | None, int]:
+    """How many the sender may send now, and in how many ms more; None if the store is away."""
+    spent: asyncio.Future[tuple[int | None, int]] = asyncio.get_running_loop().create_future()
+    store.rates.spend(sender, count, lambda granted, wait_ms: spent.set_result((granted, wait_ms)))
+    return await asyncio.shield(spent)
+
+
 def refusal(draft: Draft, outcome: Outcome) -> RelayError | None:
     """Why the store did not take a message; None if it did, or has it already."""
     match outcome[0]:
@@ -101,12 +113,9 @@ async def send_all(
     store: Store, metrics: Metrics, sender: Identity, messages: list[Message]
 ) -> list[Accepted | RelayError]:
     """Sends messages and waits for every answer, in their order."""
-    loop = asyncio.get_running_loop()
-    spent: asyncio.Future[tuple[int | None, int]] = loop.create_future()
-    store.rates.spend(sender.address, len(messages), lambda granted, wait_ms: spent.set_result((granted, wait_ms)))
-    granted, retry_after_ms = await asyncio.shield(spent)
+    granted, retry_after_ms = await spend(store, sender.address, len(messages))
     if granted is None:
-        return [StoreUnavailable("the store does not answer") for _ in messages]
+        return [not_granted(granted, retry_after_ms) for _ in messages]
     answers: list[Accepted | RelayError] = []
     if messages[:granted]:
         answers += await asyncio.gather(*(_send_one(store, metrics, sender, one) for one in messages[:granted]))

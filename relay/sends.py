@@ -7,10 +7,10 @@ import msgspec
 
 from relay.answering import Answers
 from relay.auth import Identity
-from relay.errors import RelayError, StoreUnavailable
+from relay.errors import RelayError
 from relay.metrics import Metrics
 from relay.protocol import Message, names_of
-from relay.sending import checked, note_outcome, rate_limited, refusal
+from relay.sending import checked, not_granted, note_outcome, refusal
 from relay.store.batches import Outcome
 from relay.store.mailboxes import Draft
 from relay.store.store import Store
@@ -50,12 +50,10 @@ class Sends:
         """The rate limit has answered for the first frame in line; the next one asks only now, so order stays."""
         messages = self._waiting.pop(0)
         for n, message in enumerate(messages):
-            if granted is None:
-                self._refuse(StoreUnavailable("the store does not answer"), id=message.id, to=message.to)
-            elif n < granted:
+            if granted is not None and n < granted:
                 self._accept(message)
             else:
-                self._refuse(rate_limited(retry_after_ms), id=message.id, to=message.to)
+                self._refuse(not_granted(granted, retry_after_ms), id=message.id, to=message.to)
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._spend_next)
 

@@ -32,7 +32,7 @@ from relay.protocol import (
     parse,
 )
 from relay.questions import Questions
-from relay.sending import not_held
+from relay.sending import not_granted, not_held
 from relay.sends import Sends
 from relay.store.mailboxes import Settlement, Taken
 from relay.store.presence import Joined
@@ -145,7 +145,7 @@ class Session:
         self._more_receipts = False
         self._answers = Answers(self.send, store.level)
         self._sends = Sends(self.address, store, metrics, self._answers)
-        self._questions = Questions(self, store, topics, spawn)
+        self._questions = Questions(self, store, topics, spawn, self._answers)
         self.renew: Callable[[Auth], None] = _cannot_renew
 
     # -- the session's life
@@ -184,6 +184,7 @@ class Session:
 
     def receive(self, data: bytes) -> None:
         """One frame of the client. What is wrong with it is answered; the session goes on."""
+        self._answers.received(len(data))
         try:
             self._handle(parse(data))
         except RelayError as error:
@@ -332,7 +333,7 @@ class Session:
         """Somebody else ended this hold: its place in the window is free. What lay too long is for others first."""
         self._held.pop(entry, None)
         if others_first:
-            self._mail = True
+            self._mail = self._woken = True
             asyncio.get_running_loop().call_later(OTHERS_FIRST_S, self._pump)
         else:
             self._pump()
@@ -384,6 +385,7 @@ class Session:
         payload = opaque(reply.payload, self._store.settings.max_payload_bytes)
 
         def answer(word: str) -> None:
+            self._answers.paid(1)
             if word == "replied" and reply.more:
                 if reply.confirm:
                     self.send(frame("settled", entries=[reply.entry]))
@@ -393,7 +395,15 @@ class Session:
                 outcome = None if word == "unavailable" else {} if word == "replied" else {reply.entry: word}
                 self._settled("reply", [reply.entry], outcome, reply.confirm)
 
-        self._store.replies.reply(self.address, self.name, self.began, reply.entry, payload, reply.more, answer)
+        def spent(granted: int | None, retry_after_ms: int) -> None:
+            if granted:
+                self._store.replies.reply(self.address, self.name, self.began, reply.entry, payload, reply.more, answer)
+                return
+            self._answers.paid(1)
+            self._answers.refuse_entry(not_granted(granted, retry_after_ms), reply.entry)
+
+        self._answers.owe(1)
+        self._store.rates.spend(self.address, 1, spent)
 
     # -- receipts
 

@@ -206,3 +206,16 @@ async def test_hashed_addresses_are_in_no_log(room: Room) -> None:
     await until(lambda: room.a.events("session_began"))
 
     assert not any("alice" in str(line) for line in room.a.lines())
+
+
+async def test_replies_are_held_to_the_senders_rate(room: Room) -> None:
+    alice, bob = await room.agent("alice"), await room.agent("bob")
+    await alice.sent(message("q-1", to=bob.address, request=True))
+    question = await bob.delivery()
+
+    for n in range(40):
+        await bob.say("reply", entry=question["entry"], payload=n, more=True)
+    refusal, *_ = (await bob.expect("refused"))["refusals"]
+
+    assert (refusal["entry"], refusal["code"], refusal["retryable"]) == (question["entry"], "rate_limited", True)
+    assert refusal["retry_after_ms"] > 0

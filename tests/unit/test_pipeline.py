@@ -32,13 +32,19 @@ def a_java(folder: Path, version: str) -> Path:
 
 
 def test_a_job_finds_python_java_and_the_store_in_its_environment() -> None:
-    environ = pipeline.job_environ({"HOME": "/home/x"}, "redis://:secret@there", "/java")
+    environ = pipeline.job_environ({"HOME": "/home/x", "JAVA_HOME": "/old"}, "redis://:secret@there", "/java")
 
     assert environ["HOME"] == "/home/x"
     assert environ["RELAY_REDIS_URL"] == "redis://:secret@there"
     assert environ["JAVA_HOME"] == "/java"
     assert environ["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert environ["PYSPARK_PYTHON"]
+
+
+def test_a_java_home_that_is_too_old_is_not_passed_on() -> None:
+    environ = pipeline.job_environ({"JAVA_HOME": "/old"}, None, None)
+
+    assert "JAVA_HOME" not in environ
 
 
 def test_packages_that_are_there_are_not_installed(tmp_path: Path) -> None:
