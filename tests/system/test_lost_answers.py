@@ -193,7 +193,7 @@ async def test_a_part_whose_answer_is_lost_is_not_said_twice(room: Room, proxy: 
 
     proxy.swallow_from = question["entry"].encode()
     await bob.say("reply", entry=question["entry"], payload="part", more=True, confirm=True)
-    await until(lambda: any(room.redis.xlen(room.keys.outbox(n)) for n in range(room.keys.shards)), "it is done")
+    await until(lambda: _is_in_an_outbox(room, f"{alice.address}\t{bob.address}\tq-1\t"), "the store has done it")
     proxy.swallow_replies = False
     proxy.cut()
     refusal = await bob.refusal()
@@ -204,3 +204,8 @@ async def test_a_part_whose_answer_is_lost_is_not_said_twice(room: Room, proxy: 
     assert len(alice.got_deliveries()) == 1
     await bob.close()
     instance.kill()
+
+
+def _is_in_an_outbox(room: Room, reply: str) -> bool:
+    outboxes = [room.redis.xrange(room.keys.outbox(shard)) for shard in range(room.keys.shards)]
+    return any(reply in fields.get("reply", "") for outbox in outboxes for _, fields in outbox)
