@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-import orjson
-
 from relay.answering import Answers
 from relay.auth import Identity
 from relay.errors import Malformed, RelayError, StoreUnavailable, Unauthorized
@@ -26,7 +24,6 @@ from relay.protocol import (
     Reply,
     Send,
     Touch,
-    escape,
     frame,
     opaque,
     parse,
@@ -34,7 +31,7 @@ from relay.protocol import (
 from relay.questions import Questions
 from relay.sending import not_granted, not_held
 from relay.sends import Sends
-from relay.store.mailboxes import Settlement, Taken
+from relay.store.mailboxes import Settlement, Taken, failure
 from relay.store.presence import Joined
 from relay.store.receipts import Waiting
 from relay.store.store import Store
@@ -118,7 +115,8 @@ class Session:
         self.identity = identity
         self.address = identity.address
         self.tenant = identity.tenant
-        self.mode: str = auth.mode or "exclusive" if "receive" in identity.scopes else "sender"
+        self.receives = "receive" in identity.scopes  # else it has no mailbox: it only sends
+        self.mode: str = auth.mode or "exclusive" if self.receives else "sender"
         self.window = auth.window
         self.shard = store.keys.shard(self.address)
         self.ack_timeout_ms = int(_ack_timeout_s(auth) * 1_000)
@@ -127,7 +125,6 @@ class Session:
         self.joined = False  # whether the mailbox is ours: a wake may come before that, for a predecessor
         self.drained = False  # whether the backlog is through
         self.closing = False  # no new deliveries: the session is about to end
-        self.receives = "receive" in identity.scopes  # else it has no mailbox: it only sends
         self._store = store
         self._outlet = outlet
         self._metrics = metrics
@@ -341,9 +338,7 @@ class Session:
     # -- settling
 
     def _nack(self, nack: Nack) -> None:
-        delay_ms = -1 if nack.delay_s is None else int(nack.delay_s * 1_000)
-        reason_json = orjson.dumps(nack.reason).decode() if nack.reason else ""
-        self._settle("nack", nack.entries, nack.confirm, (nack.retry, delay_ms, escape(nack.reason), reason_json))
+        self._settle("nack", nack.entries, nack.confirm, failure(nack.reason, nack.retry, nack.delay_s))
 
     def _settle(self, how: str, entries: list[str], confirm: bool, extra: tuple[Any, ...] = ()) -> None:
         def answer(refusals: dict[str, str] | None) -> None:

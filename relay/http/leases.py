@@ -16,10 +16,10 @@ from relay.http.calls import call
 from relay.http.door import HUB, WAITS, body, has_gone, identity, json, own_agent
 from relay.http.waiting import wait_for
 from relay.hub import Hub
-from relay.protocol import MAX_ENTRIES_PER_FRAME, Short, Span, escape, opaque
+from relay.protocol import MAX_ENTRIES_PER_FRAME, Short, Span, opaque
 from relay.sending import not_granted, not_held, spend
 from relay.store.leases import LockToken
-from relay.store.mailboxes import Settlement, Taken
+from relay.store.mailboxes import Settlement, Taken, failure
 
 routes = web.RouteTableDef()
 
@@ -121,9 +121,7 @@ class Nack(Struct):
     delay_s: Span | None = None
 
     def extra(self) -> tuple[Any, ...]:
-        delay_ms = -1 if self.delay_s is None else int(self.delay_s * 1_000)
-        reason_json = orjson.dumps(self.reason).decode() if self.reason else ""
-        return (self.retry, delay_ms, escape(self.reason), reason_json)
+        return failure(self.reason, self.retry, self.delay_s)
 
 
 class Release(Struct):

@@ -259,7 +259,7 @@ class Mailboxes:
         self._put(self._acks, settlement)
 
     def nack(self, settlement: Settlement) -> None:
-        """extra: retry, delay_ms or -1, reason, reason as JSON or ''."""
+        """extra: as failure() makes it."""
         self._put(self._nacks, settlement)
 
     def release(self, settlement: Settlement) -> None:
@@ -343,6 +343,12 @@ class Mailboxes:
         if len(self._wide) >= MAX_WIDE:
             self._wide.clear()
         self._wide.add(address)
+
+
+def failure(reason: str, retry: bool, delay_s: float | None) -> tuple[Any, ...]:
+    """What nack.lua needs to know of a failed attempt: retry, delay_ms or -1, reason, reason as JSON or ''."""
+    delay_ms = -1 if delay_s is None else int(delay_s * 1_000)
+    return (retry, delay_ms, escape(reason), orjson.dumps(reason).decode() if reason else "")
 
 
 def _entry_count(settlement: Settlement) -> int:
