@@ -1,0 +1,73 @@
+"""HTTP calls of an agent: what a WebSocket cannot say."""
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from relay.client.connection import Connection
+from relay.client.credentials import Credentials
+from relay.client.errors import NotAllowed
+from relay.client.link import Relay
+from relay.client.sent import Sent
+
+AWAY_PAUSE_S = 0.5
+
+
+class Calls:
+    """Goes to the instance of the last session, and to the others when that one is away."""
+
+    def __init__(self, relay: Relay, credentials: Credentials, connection: Connection) -> None:
+        self._relay = relay
+        self._credentials = credentials
+        self._connection = connection
+
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
+        """Status and body. Waits while no instance answers; put a time limit around it."""
+        token = self._credentials.for_calls()
+        urls = [self._connection.url, *self._relay.urls]
+        while True:
+            for url in urls:
+                try:
+                    status, found = await self._relay.call(method, url, path, token, body)
+                except (OSError, aiohttp.ClientError, TimeoutError):
+                    continue
+                if status != 503:
+                    return status, found
+            await asyncio.sleep(AWAY_PAUSE_S)
+
+    async def cancel(self, sent: Sent) -> bool:
+        """Takes a message back. False if it is held, or is not there any more."""
+        status, _ = await self.call("DELETE", _message_path(sent))
+        return status == 200
+
+    async def where(self, sent: Sent) -> dict[str, Any] | None:
+        """Where a message is; None if the relay does not know."""
+        status, found = await self.call("GET", _message_path(sent))
+        return found if status == 200 else None
+
+    async def agent(self, name: str) -> dict[str, Any] | None:
+        """What is registered of an agent."""
+        status, found = await self.call("GET", f"/v1/agents/{_bare(name)}")
+        if status not in (200, 404):
+            raise not_allowed(found)
+        return found if status == 200 else None
+
+    async def register(self, name: str, **fields: Any) -> None:
+        status, found = await self.call("PUT", f"/v1/agents/{_bare(name)}", fields)
+        if status != 200:
+            raise not_allowed(found)
+
+
+def _bare(name: str) -> str:
+    return quote(name.rpartition("/")[2], safe="")
+
+
+def _message_path(sent: Sent) -> str:
+    return f"/v1/agents/{_bare(sent.to)}/messages/{quote(sent.id, safe='')}"
+
+
+def not_allowed(answer: dict[str, Any]) -> NotAllowed:
+    error = answer.get("error", {})
+    return NotAllowed(error.get("code", "unknown"), error.get("message", ""))
