@@ -1,4 +1,4 @@
-.PHONY: help run test check compose bench
+.PHONY: help run test quick check compose bench
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -8,6 +8,9 @@ run: ## start the embedded server, two instances and the workers
 
 test: ## run every check and every test
 	./test
+
+quick: check ## lint, types, unit and script tests: less than a minute on two idle cores
+	.venv/bin/pytest tests/unit tests/integration/scripts -n 2 --dist loadfile
 
 check: ## ruff, mypy, import-linter
 	.venv/bin/ruff check .

@@ -1,6 +1,7 @@
-"""Every setting of the relay: one frozen object, read once from RELAY_* at the door."""
+"""Every setting of the relay: one frozen object, read once from RELAY_* at the start."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -9,7 +10,12 @@ from typing import Any, get_type_hints
 from relay.errors import ConfigurationError
 
 DAY_S = 86_400
+CLUSTER_SHARDS = 64  # so many that masters can be added; on one server fewer make larger batches
 ENV_PREFIX = "RELAY_"
+CLIENT_VARIABLES = frozenset({"RELAY_URL", "RELAY_TOKEN"})  # what `relay send` and its like read, and a server ignores
+SECRET_MIN_BYTES = 32  # a shorter one can be guessed from a single token
+ALL_TENANTS = "*"
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")  # as in an address
 
 
 def _between(default: Any, low: float, high: float, doc: str) -> Any:
@@ -24,7 +30,19 @@ def _text(default: str | None, doc: str) -> Any:
     return field(default=default, metadata={"doc": doc})
 
 
+def _secret(doc: str) -> Any:
+    return field(default=None, metadata={"doc": doc, "min_bytes": SECRET_MIN_BYTES})
+
+
 def _words(default: tuple[str, ...], doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
+def _tenants(doc: str) -> Any:
+    return field(default=(), metadata={"doc": doc, "tenants": True})
+
+
+def _flag(default: bool, doc: str) -> Any:
     return field(default=default, metadata={"doc": doc})
 
 
@@ -34,34 +52,108 @@ class Settings:
 
     redis_url: str | None = _text(
         None,
-        "The store: `redis://`, `rediss://`, `unix://` or `redis+sentinel://`; unset: the embedded server.",
+        "The store: `redis://`, `rediss://`, `unix://`, `redis+sentinel://host:port,…/name` or "
+        "`redis+cluster://host:port,…` "
+        "(deploy.md, Failover and Cluster); unset: the embedded server.",
     )
     host: str = _text("127.0.0.1", "The address an instance listens on.")
     port: int = _between(
         8080, 0, 65_535, "The port of an instance; with `relay up`, of the first one. 0: any free one."
     )
-    token_secret: str | None = _text(
-        None, "HS256 secret of the tokens (32 bytes or more); `relay up` makes one when unset."
+    token_secret: str | None = _secret(
+        "HS256 secret of the tokens (32 bytes or more); `relay up` makes one when unset."
+    )
+    token_secret_before: str | None = _secret(
+        "The secret before a rotation: its tokens still count, none is made with it."
     )
     token_public_key: str | None = _text(None, "Ed25519 public key (PEM, or base64 of 32 bytes) for EdDSA tokens.")
     token_max_age_s: int = _between(DAY_S, 60, 366 * DAY_S, "A token that expires later than this from now is refused.")
     metrics_token: str | None = _text(
         None, "A fixed token that may read `/metrics` and nothing else: what Prometheus is given."
     )
-    open_tenants: tuple[str, ...] = _words(
-        ("*",), "Tenants whose agents register by first use, separated by commas; `*` is all. The others are closed."
+    metrics_port: int = _between(
+        0, 0, 65_535, "The port on which workers answer `/metrics` and `/healthz`, at `RELAY_HOST`. 0: none."
     )
-    shards: int = _between(64, 1, 4096, "Parts of the store. Fixed for the life of the data.")
+    admin_is_operator: bool = _flag(
+        False, "The scope `admin` is for every tenant, as before the scope `operator` was there."
+    )
+    open_tenants: tuple[str, ...] = _tenants(
+        "Tenants where an address comes to be by first use; `relay up` opens `demo`. A lone `*` opens all:"
+        " for trusted networks and tests."
+    )
+    shards: int = _between(
+        8, 1, 4096, "Parts of the store, fixed for the life of the data. On a Cluster 64 unless set."
+    )
+    store_max_memory_share: float = _between(
+        0.9,
+        0.1,
+        1,
+        "Over this share of the server's maxmemory nothing new is taken, so that what is there can be drained.",
+    )
+    ready_share: float = _between(
+        0.5, 0, 1, "On a Cluster: an instance is ready while it reaches the masters of this share of the shards."
+    )
     durability: str | None = _one_of(
         None, ("memory", "fsync", "replica"), "What `accepted` promises; unset: the level the server is seen to give."
     )
     mailbox_max_messages: int = _between(1_000, 1, 1_000_000, "The next send is refused with `queue_full`.")
     mailbox_max_bytes: int = _between(64 * 2**20, 1, 2**40, "The same, counted in payload bytes.")
     max_payload_bytes: int = _between(65_536, 1, 2**24, "A larger payload is refused with `too_large`.")
+    reply_max_bytes: int = _between(
+        2**20, 1, 2**30, "Parts of one reply, in bytes of payload; the next part is refused with `too_large`."
+    )
+    max_tasks: int = _between(
+        10_000, 1, 10_000_000, "Tasks kept for one requester; for the next one the oldest goes, an ended one first."
+    )
+    max_threads: int = _between(
+        100_000, 1, 10_000_000, "Threads that a sender may begin in a shard within one `MESSAGE_TTL_S`; see limits.md."
+    )
+    sender_max_mailboxes: int = _between(
+        1_000, 1, 10_000_000, "Unused addresses that a sender may be the first to send to within one `MESSAGE_TTL_S`."
+    )
+    tenant_max_mailboxes: int = _between(
+        100_000, 1, 100_000_000, "The same for all senders of a tenant; see limits.md."
+    )
+    agent_idle_s: int = _between(
+        30 * DAY_S, 60, 3_660 * DAY_S, "An agent that no admin registered is forgotten when it has been away this long."
+    )
+    registrations_per_s: float = _between(
+        10,
+        0.1,
+        100_000,
+        "Agents that a remote address may register by first use of a key; ten times that in a tenant.",
+    )
     message_ttl_s: int = _between(
         7 * DAY_S, 1, 30 * DAY_S, "An unconfirmed message expires; its sender may only shorten this."
     )
     sweep_every_s: float = _between(300, 0.1, DAY_S, "How often the sweeper looks for what has expired.")
+    snapshot_every_s: float = _between(
+        10, 0.1, 3_600, "How often the observer writes snapshots and looks for anomalies."
+    )
+    history_keep_s: int = _between(
+        3_600, 60, 7 * DAY_S, "How long the snapshots of a tenant are kept; each takes about 400 bytes of the store."
+    )
+    anomalies_keep_s: int = _between(DAY_S, 60, 30 * DAY_S, "How long an anomaly is kept after it was seen last.")
+    anomaly_stuck_s: float = _between(
+        300, 1, DAY_S, "A session that holds its whole window and has settled nothing for this long is stuck."
+    )
+    anomaly_long_processing_s: float = _between(600, 1, 7 * DAY_S, "A message held for this long is an anomaly.")
+    anomaly_stale_s: float = _between(3_600, 1, 30 * DAY_S, "So is one that is in its mailbox for this long.")
+    anomaly_redeliveries: int = _between(5, 2, 10_000, "So many deliveries of one message in an hour are a loop.")
+    anomaly_nearly_full_share: float = _between(0.8, 0.01, 1, "A mailbox this full is an anomaly.")
+    anomaly_burst_take: int = _between(10_000, 1, 10_000_000, "Messages that a session takes between two snapshots.")
+    anomaly_bulk_send: int = _between(10_000, 1, 10_000_000, "Messages that an agent sends between two snapshots.")
+    anomaly_cleared: int = _between(100, 1, 10_000_000, "Messages of a mailbox cancelled between two snapshots.")
+    anomaly_receipts: int = _between(1_000, 1, 10_000_000, "Entries in the stream of receipts of one sender.")
+    anomaly_large_payload_share: float = _between(
+        0.9, 0.01, 1, "A payload of this share of `MAX_PAYLOAD_BYTES` is an anomaly."
+    )
+    anomaly_flash_ms: int = _between(1, 0, 60_000, "A session that acks everything within this time is an anomaly.")
+    anomaly_flash_acks: int = _between(100, 1, 10_000_000, "If it acks so many between two snapshots.")
+    anomaly_clock_skew_ms: int = _between(5_000, 100, 3_600_000, "A clock that is off by this is an anomaly.")
+    anomaly_growing_messages: int = _between(
+        100, 1, 10_000_000, "A tenant that grew in six snapshots in a row, by this much in all, is growing."
+    )
     dedup_window_s: int = _between(3_600, 1, 7 * DAY_S, "How long after its end a message's id is still known.")
     recheck_s: float = _between(5, 0.05, 300, "A lost wake delays a delivery by at most this.")
     heartbeat_s: float = _between(
@@ -69,14 +161,33 @@ class Settings:
     )
     silent_after_s: float = _between(75, 0.1, 3_600, "A session without any frame for this long is closed (4010).")
     auth_timeout_s: float = _between(10, 0.1, 300, "A client that has not authenticated by then is closed (4503).")
-    rate_per_s: int = _between(1_000, 0, 10_000_000, "Messages per sender and second, over all instances; 0 is off.")
+    rate_per_s: int = _between(
+        1_000,
+        0,
+        10_000_000,
+        "Messages per agent and second, over all instances; settling and asking cost a share of one; 0 is off.",
+    )
     rate_burst: int = _between(2_000, 1, 10_000_000, "Messages that a rested sender may send at once.")
-    max_connections: int = _between(50_000, 1, 10_000_000, "The next WebSocket on an instance is closed (4029).")
+    max_connections: int = _between(
+        50_000, 1, 10_000_000, "The next WebSocket on an instance is closed (4029); as many may be plain HTTP."
+    )
+    max_connections_per_agent: int = _between(
+        256,
+        1,
+        1_000_000,
+        "Sessions of one agent on an instance; the next one, if it is not exclusive, is closed (4029).",
+    )
+    max_connections_per_address: int = _between(
+        1_000, 0, 10_000_000, "Connections of one network address that have not authenticated; 0 is off."
+    )
+    sessions_per_s: float = _between(
+        500, 0.1, 1_000_000, "Sessions that may begin on an instance in a second; the next one is closed (4029)."
+    )
     max_buffer_bytes: int = _between(
-        256 * 2**20,
+        128 * 2**20,
         2**16,
         2**40,
-        "Bytes waiting in all sockets of an instance; over it, slow readers get no more mail.",
+        "Bytes that wait for all readers of an instance; the more, the less a slow one gets.",
     )
     drain_s: float = _between(30, 0, 600, "How long a stopping instance waits for its sessions to finish.")
     dead_max_messages: int = _between(
@@ -86,17 +197,28 @@ class Settings:
     events_keep_unarchived_s: int = _between(
         7 * DAY_S, 60, 90 * DAY_S, "Events that an archive has not read yet are kept this long, if it has read any."
     )
+    events_max_bytes: int = _between(
+        256 * 2**20,
+        2**20,
+        2**40,
+        "Memory for the events of the whole store, and never more than a tenth of the server's maxmemory.",
+    )
     events_max_entries: int = _between(
         100_000, 100, 100_000_000, "Entries (batches of events) kept per shard, whatever their age."
     )
     allowed_origins: tuple[str, ...] = _words(
-        (), "Browser origins that may connect, separated by commas; the relay's own always may."
+        (),
+        "Origins of pages that may connect, as `https://relay.example.com`: also the relay's own, unless its pages are"
+        " reached by `localhost` or an IP address.",
     )
     log_format: str = _one_of("text", ("json", "text"), "One JSON object or one readable line per event.")
     log_level: str = _one_of(
         "info", ("debug", "info", "warning", "error"), "`debug` also logs each step of each message."
     )
     log_addresses: str = _one_of("plain", ("plain", "hashed"), "`hashed` keeps addresses out of the logs.")
+    otlp_endpoint: str | None = _text(
+        None, "Where spans of traced messages go, as `http://collector:4318` (operations.md, Traces); unset: nowhere."
+    )
     data_dir: Path = field(
         default=Path("data"), metadata={"doc": "Where the embedded server and the made secret live."}
     )
@@ -108,7 +230,7 @@ class Settings:
 
     def is_open(self, tenant: str) -> bool:
         """Whether agents of this tenant come to be by first use."""
-        return "*" in self.open_tenants or tenant in self.open_tenants
+        return tenant in self.open_tenants or ALL_TENANTS in self.open_tenants
 
 
 def env_name(name: str) -> str:
@@ -119,7 +241,7 @@ def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
     """Settings from the environment, with flags on top. Raises ConfigurationError naming every wrong variable."""
     known = {env_name(f.name): f for f in fields(Settings)}
     given = {name: text for name, text in environ.items() if name.startswith(ENV_PREFIX)}
-    wrong = [f"{name} is not a setting" for name in sorted(given.keys() - known.keys())]
+    wrong = [f"{name} is not a setting" for name in sorted(given.keys() - known.keys() - CLIENT_VARIABLES)]
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name in known and text != "":
@@ -130,13 +252,17 @@ def load(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
     values |= {name: value for name, value in overrides.items() if value is not None}
     if wrong:
         raise ConfigurationError("; ".join(wrong))
+    if str(values.get("redis_url")).startswith("redis+cluster:"):
+        values.setdefault("shards", CLUSTER_SHARDS)
     return Settings(**values)
 
 
 def _parse(spec: Field[Any], text: str) -> Any:
     kind = _KINDS[spec.name]
     if kind == tuple[str, ...]:
-        return tuple(word.strip() for word in text.split(",") if word.strip())
+        return _list(spec, text)
+    if kind is bool:
+        return _truth(text)
     if kind is Path:
         return Path(text)
     if kind in (int, float):
@@ -144,7 +270,24 @@ def _parse(spec: Field[Any], text: str) -> Any:
     choices = spec.metadata.get("choices")
     if choices and text not in choices:
         raise ValueError(f"must be one of {', '.join(choices)}")
+    if len(text.encode()) < spec.metadata.get("min_bytes", 0):
+        raise ValueError(f"must be {spec.metadata['min_bytes']} bytes or more")
     return text
+
+
+def _list(spec: Field[Any], text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if "tenants" in spec.metadata and words != (ALL_TENANTS,):
+        for word in words:
+            if not _TENANT.fullmatch(word):
+                raise ValueError(f"{word!r} is not a tenant: 1–64 of a-z A-Z 0-9 . _ -, or a lone {ALL_TENANTS}")
+    return words
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
 
 
 def _number(spec: Field[Any], kind: type[int] | type[float], text: str) -> int | float:

@@ -8,21 +8,25 @@ from contextlib import suppress
 from relay.errors import ConfigurationError
 from relay.settings import Settings
 from relay.store.store import Store, open_store
-from workers import overdue, reaper, receipts, sweeper
+from workers import events, idle, observer, overdue, reaper, receipts, sweeper
 from workers.loop import Worker, run_worker
+from workers.metrics import MEASURE_EVERY_S, WorkerMetrics, served
 
 log = logging.getLogger(__name__)
 
 
 def workers(settings: Settings) -> dict[str, Worker]:
     """Every duty, by name."""
-    found = (
+    every = (
         Worker("sweeper", settings.sweep_every_s, sweeper.sweep_shard),
         Worker("overdue", 0.5, overdue.check_shard),
         Worker("receipts", 5.0, receipts.forward_shard),
         Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.reap_shard, after_s=settings.heartbeat_s),
+        Worker("events", 1.0, events.trim_logs, of_store=True),
+        Worker("observer", settings.snapshot_every_s, observer.Observer().observe, of_store=True),
+        Worker("idle", settings.sweep_every_s, idle.reap_shard, after_s=settings.heartbeat_s),
     )
-    return {worker.name: worker for worker in found}
+    return {worker.name: worker for worker in every}
 
 
 def chosen(settings: Settings, only: str) -> list[Worker]:
@@ -36,21 +40,32 @@ def chosen(settings: Settings, only: str) -> list[Worker]:
 
 
 async def run_all(store: Store, these: list[Worker]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for worker in these:
-            group.create_task(run_worker(store, worker), name=worker.name)
+    """Does these duties for ever, and tells Prometheus of them if it can ask. Raises ConfigurationError."""
+    metrics = WorkerMetrics(store.instance, [worker.name for worker in these], lambda: store.replies.stored)
+    all_of_them = these + ([measuring(metrics)] if store.settings.metrics_port else [])
+    async with served(metrics, store.settings), asyncio.TaskGroup() as group:
+        for worker in all_of_them:
+            group.create_task(run_worker(store, worker, metrics), name=worker.name)
+
+
+def measuring(metrics: WorkerMetrics) -> Worker:
+    """The duty of the processes that Prometheus can ask: one of them measures the whole store."""
+    return Worker("measures", MEASURE_EVERY_S, metrics.measure, of_store=True)
 
 
 async def run(settings: Settings, url: str, only: str = "") -> None:
-    """Works until SIGTERM or SIGINT."""
+    """Works until SIGTERM or SIGINT. Raises ConfigurationError."""
     these = chosen(settings, only)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with open_store(settings, url) as store:
+        await store.check()
         running = asyncio.create_task(run_all(store, these))
         log.info("working", extra={"workers": ",".join(worker.name for worker in these)})
-        await stopping.wait()
+        stop = asyncio.create_task(stopping.wait())
+        await asyncio.wait((running, stop), return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
+        stop.cancel()
         with suppress(asyncio.CancelledError):
             await running

@@ -1,4 +1,4 @@
-"""The reaper: lets go of sessions whose instance has died, and of mailboxes that nobody has used for long."""
+"""The reaper: lets go of sessions whose instance has died."""
 
 import logging
 
@@ -6,17 +6,12 @@ from relay.store.store import Store
 
 log = logging.getLogger(__name__)
 
-IDLE_MS = 24 * 3_600_000  # an empty mailbox, unused for this long, gives back its memory
-RATES_IDLE_MS = 3_600_000  # a sender's bucket is long full by then
-PAGE = 500
-AT_ONCE = 20
-
 
 async def reap_shard(store: Store, shard: int, now_ms: int) -> int:
-    """Returns how many sessions were ended and mailboxes removed."""
-    ended = await end_dead_sessions(store, shard, now_ms)
-    await store.duties.forget_rates(shard, now_ms - RATES_IDLE_MS)
-    return ended + await _reap_idle(store, shard, now_ms)
+    """Returns how many sessions were ended."""
+    if not await store.roster.is_counted(shard):
+        await store.roster.build(shard)
+    return await end_dead_sessions(store, shard, now_ms)
 
 
 async def end_dead_sessions(store: Store, shard: int, now_ms: int) -> int:
@@ -36,16 +31,5 @@ async def end_dead_sessions(store: Store, shard: int, now_ms: int) -> int:
                 ended += 1
     for instance in dead:
         await store.presence.forget_instance(shard, instance)
+    await store.presence.forget_windows(shard)
     return ended
-
-
-async def _reap_idle(store: Store, shard: int, now_ms: int) -> int:
-    cursor, reaped = "0", 0
-    receipts_before_ms = now_ms - store.settings.message_ttl_s * 1_000
-    while True:
-        cursor, idle = await store.duties.idle_agents(shard, now_ms - IDLE_MS, cursor, PAGE)
-        for start in range(0, len(idle), AT_ONCE):
-            words = await store.duties.reap(shard, idle[start : start + AT_ONCE], receipts_before_ms)
-            reaped += words.count("reaped")
-        if cursor == "0":
-            return reaped

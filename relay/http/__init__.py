@@ -1,1 +1,1 @@
-"""The HTTP door: one file per family of routes."""
+"""HTTP: what all operations share; the operations are in routes."""

@@ -1,29 +1,19 @@
-"""The event log: every transition, by shard."""
+"""An event: one transition as the log of its shard tells it."""
 
-import asyncio
-import re
 from dataclasses import dataclass
 from typing import Any
 
-from relay.store.batches import Line
-from relay.store.keys import Keys
+from relay.protocol.columns import unescape
 
 COLUMNS = (
     *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "accepted_at", "taken_at"),
     *("tenant", "to", "from", "id", "type", "thread", "priority", "bytes"),
 )
-ESCAPED = frozenset(("reason", "type", "thread"))  # what others may write as they like
+ESCAPED = frozenset(("who", "reason", "type", "thread"))  # what others may write as they like
 NUMBERS = frozenset(("at_ms", "seq", "attempt", "accepted_at", "taken_at", "priority", "bytes"))
-MOST_LOOKED_AT = 20_000  # entries of a shard that one question may read
-PAGE = 500
-
-_ESCAPED = re.compile(r"\\(.)")
-_MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
-
-
-def unescape(text: str) -> str:
-    """The text that protocol.escape() made safe for a column."""
-    return _ESCAPED.sub(lambda match: _MEANING.get(match[1], match[1]), text) if "\\" in text else text
+LATER_EMPTY = ("seq", "type", "thread", "priority", "bytes")  # what only the first event of a message's life has
+FIRST_EVENTS = ("accepted", "revived")
+ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +25,40 @@ class Event:
     fields: dict[str, Any]
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """Where it stands among the events of all shards."""
-        milliseconds, _, number = self.position.partition("-")
-        return int(milliseconds), int(number), self.shard
+    def at_ms(self) -> int:
+        """When it was logged, by the store's clock."""
+        return int(self.position.partition("-")[0])
+
+    @property
+    def life(self) -> tuple[str, str, str]:
+        """Which entry of which mailbox it is about."""
+        return self.fields["tenant"], self.fields["to"], self.fields["entry"]
+
+    def as_if_not_blocked(self) -> "Event":
+        """What the event of a blocked message is to whoever must not know of the block: one of a message that waits,
+        or that found a full mailbox."""
+        match self.fields["kind"], self.fields["reason"]:
+            case "refused", "blocked":
+                return Event(self.position, self.shard, self.fields | {"kind": "accepted", "reason": ""})
+            case "refused", "blocked, queue_full":
+                return Event(self.position, self.shard, self.fields | {"reason": "queue_full"})
+        return self
+
+    def first_delivery(self) -> "Event | None":
+        """The delivery that this event ends, if it was the first: that one has no event of its own."""
+        fields = self.fields
+        is_lean = not fields["accepted_at"]  # before that was so, every delivery had its event
+        if not is_lean or fields["kind"] not in ENDS_OF_DELIVERY or fields["attempt"] != 1 or not fields["taken_at"]:
+            return None
+        # No earlier than the message came: a pending entry's age and the instance's clock may differ by a moment.
+        at_ms = max(fields["taken_at"], int(fields["entry"].partition("-")[0]))
+        return Event(self.position, self.shard, fields | {"kind": "taken", "at_ms": at_ms, "reason": ""})
 
     def as_fields(self) -> dict[str, Any]:
         """What an operator is shown: no empty columns, whole addresses."""
         shown = {name: value for name, value in self.fields.items() if value not in ("", None)}
+        if "instance" not in shown and "who" in shown:
+            shown["instance"] = shown["who"].partition(".")[0]
         tenant = shown.pop("tenant", "")
         for name in ("to", "from"):
             if name in shown:
@@ -58,39 +74,14 @@ def parse(position: str, shard: int, value: bytes) -> Event:
     return Event(position, shard, fields)
 
 
-class Events:
-    def __init__(self, line: Line, keys: Keys) -> None:
-        self._line = line
-        self._keys = keys
-
-    async def latest(self, shard: int, since_ms: int, until: str, count: int) -> list[tuple[str, list[Event]]]:
-        """Entries of a shard's log, newest first, from `until` back to `since_ms`."""
-        rows = await self._line.command("XREVRANGE", self._keys.events(shard), until, since_ms, "COUNT", count)
-        return [(row[0].decode(), _events(row, shard)) for row in rows]
-
-    async def since(self, from_ms: int, count: int) -> tuple[int, list[Event]]:
-        """What all logs have from that millisecond on: where to go on, and the events in one order that never changes.
-
-        Only whole milliseconds that are over are read, so nothing can come to be behind the place where to go on.
-        """
-        seconds, microseconds = await self._line.command("TIME")
-        until_ms = int(seconds) * 1_000 + int(microseconds) // 1_000 - 1
-        if until_ms < from_ms:
-            return from_ms, []
-        replies = await asyncio.gather(
-            *(
-                self._line.command("XRANGE", self._keys.events(shard), from_ms, until_ms, "COUNT", count)
-                for shard in range(self._keys.shards)
-            )
-        )
-        for rows in replies:
-            if len(rows) == count:  # there is more: its last millisecond may not be whole
-                until_ms = min(until_ms, int(rows[-1][0].partition(b"-")[0]) - 1)
-        found = [event for shard, rows in enumerate(replies) for row in rows for event in _events(row, shard)]
-        return until_ms + 1, sorted((one for one in found if one.place[0] <= until_ms), key=lambda one: one.place)
+def complete(events: list[Event]) -> list[Event]:
+    """The same events, each with what the first event of its life tells, where that is among them."""
+    first = {event.life: event.fields for event in events if event.fields["kind"] in FIRST_EVENTS}
+    return [_completed(event, first.get(event.life)) for event in events]
 
 
-def _events(row: Any, shard: int) -> list[Event]:
-    entry, fields = row
-    position = entry.decode()
-    return [parse(position, shard, fields[n + 1]) for n in range(0, len(fields), 2)]
+def _completed(event: Event, first: dict[str, Any] | None) -> Event:
+    if first is None or event.fields["kind"] in FIRST_EVENTS:
+        return event
+    known = {name: first[name] for name in LATER_EMPTY} | {"accepted_at": first["at_ms"]}
+    return Event(event.position, event.shard, event.fields | known)

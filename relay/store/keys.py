@@ -1,16 +1,22 @@
 """Every key the relay has in Redis: the only place that spells one."""
 
 from binascii import crc32
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 SCHEMA = "1"
 _SHARD_NAMES = (
     *("bytes", "lanes", "waiting", "due", "presence", "instances", "blocks", "agents"),
-    *("outbox", "failures", "drain", "seen", "caps", "totals"),
+    *("outbox", "failures", "drain", "seen", "caps", "totals", "roster", "threads", "sums", "shadows", "shadowed"),
+    "pushes",
 )
+_PLAIN_ACCEPT_NAMES = (
+    *("bytes", "waiting", "due", "presence", "pushes", "threads", "sums"),
+    *("lanes", "blocks", "caps", "paused"),
+)
+_PLAIN_ACK_NAMES = (*("bytes", "waiting", "due", "pushes", "threads", "sums", "lanes", "failures", "drain", "outbox"),)
 ALL_LANES = "9876543210"  # priorities, highest first
-FORWARDED_BUCKET_MS = 3_600_000  # how long a forwarded outbox entry is remembered, at least
+GROUP = "agent"  # the consumer group of every mailbox; see shard.lua
+FORWARDED_BUCKET_MS = 600_000  # how long a forwarded outbox entry is remembered, at least
 
 
 @lru_cache(maxsize=65_536)
@@ -25,11 +31,6 @@ def pair_key(sender: str, recipient: str) -> str:
     return f"{tenant}\t{to}\t{sender.partition('/')[2]}"
 
 
-def bulk(data: bytes) -> bytes:
-    """One argument of a command as it goes over the wire."""
-    return b"$%d\r\n%b\r\n" % (len(data), data)
-
-
 class Keys:
     """Names keys. All keys of a shard share a hash tag, so that one script may use them."""
 
@@ -40,12 +41,30 @@ class Keys:
         self.ttl_ms = ttl_ms
         self.meta = f"{prefix}:meta"  # HASH: schema, shards, epoch
         self.workers = f"{prefix}:workers"  # HASH: worker -> at_ms, why it cannot do its duty
-        self._boxes: dict[tuple[str, str], bytes] = {}
-        self._shard_chunks: dict[int, tuple[tuple[int, int], bytes]] = {}
+        self.rounds = f"{prefix}:rounds"  # HASH: worker -> its last round: at_ms, process, done, took_ms, every_s
+        self.anomaly_totals = f"{prefix}:anomaly_totals"  # HASH: kind -> how many anomalies were raised
+        self.first_lane = lru_cache(maxsize=65_536)(self._first_lane)
+        self.observed = f"{prefix}:observed"  # STRING: up to where the observer has read each event log (JSON)
 
     def lease(self, duty: str) -> str:
         """STRING: which worker process does a duty now."""
         return f"{self.prefix}:lease:{duty}"
+
+    def history(self, tenant: str) -> str:
+        """STREAM: the latest snapshots of a tenant."""
+        return f"{self.prefix}:history:{tenant}"
+
+    def anomalies(self, tenant: str) -> str:
+        """HASH: id -> what looks wrong in a tenant (JSON)."""
+        return f"{self.prefix}:anomalies:{tenant}"
+
+    def probe(self, instance: str) -> str:
+        """STRING: what an instance answered to the latest probe that it heard."""
+        return f"{self.prefix}:probe:{instance}"
+
+    def ranking(self, tenant: str) -> str:
+        """STRING: the busiest agents of a tenant (JSON)."""
+        return f"{self.prefix}:ranking:{tenant}"
 
     def shard(self, address: str) -> int:
         return _crc(address) % self.shards
@@ -55,8 +74,14 @@ class Keys:
 
     def box(self, address: str, priority: int = 0) -> str:
         """STREAM: the mailbox, one per priority."""
-        lane = f":p{priority}" if priority else ""
-        return f"{self.tag(self.shard(address))}box:{address}{lane}"
+        return f"{self.first_lane(address)}:p{priority}" if priority else self.first_lane(address)
+
+    def _first_lane(self, address: str) -> str:
+        return f"{self.tag(self.shard(address))}box:{address}"
+
+    def boxes(self, address: str, priorities: str = ALL_LANES) -> list[str]:
+        """The lanes of a mailbox, highest priority first."""
+        return [self.box(address, int(digit)) for digit in priorities]
 
     def dead(self, address: str) -> str:
         """STREAM: the dead-letter box."""
@@ -90,6 +115,18 @@ class Keys:
         """HASH: address -> its sessions."""
         return self.tag(shard) + "presence"
 
+    def windows(self, shard: int) -> str:
+        """HASH: session -> how many unconfirmed messages its client will hold."""
+        return self.tag(shard) + "windows"
+
+    def paused(self, shard: int) -> str:
+        """HASH: address or tenant -> by whom, since when, why delivery is paused."""
+        return self.tag(shard) + "paused"
+
+    def state_keys(self, shard: int) -> list[str]:
+        """What scripts that tell a message's state need besides the shard's keys, in the order of states.lua."""
+        return [self.windows(shard), self.paused(shard)]
+
     def instances(self, shard: int) -> str:
         """HASH: instance -> until when it is believed to be alive."""
         return self.tag(shard) + "instances"
@@ -110,13 +147,57 @@ class Keys:
         """HASH: address -> max_messages, max_bytes; only of agents with caps of their own."""
         return self.tag(shard) + "caps"
 
+    def limits(self, shard: int) -> str:
+        """HASH: address -> messages per second, burst; only of agents with a rate of their own."""
+        return self.tag(shard) + "limits"
+
+    def calls(self, shard: int) -> str:
+        """HASH: instance -> its last exchange in this shard and what came of it (msgpack; see fence.lua)."""
+        return self.tag(shard) + "calls"
+
     def totals(self, shard: int) -> str:
         """HASH: how -> how many messages have ended so, other than by ack."""
         return self.tag(shard) + "totals"
 
+    def roster(self, shard: int) -> str:
+        """ZSET: address of every agent that is registered or has mail, in the order of names."""
+        return self.tag(shard) + "roster"
+
+    def threads(self, shard: int) -> str:
+        """ZSET: thread key, sequence number of what waits and has a thread."""
+        return self.tag(shard) + "threads"
+
+    def shadows(self, shard: int) -> str:
+        """ZSET: what blocked senders believe to wait."""
+        return self.tag(shard) + "shadows"
+
+    def sums(self, shard: int) -> str:
+        """HASH: tenant, what -> how much it has: messages, bytes, dead, online."""
+        return self.tag(shard) + "sums"
+
     def task(self, requester: str, task_id: str) -> str:
         """HASH: one request: to whom, its thread, its parts, its reply or how else it ended, who waits for it."""
         return f"{self.tag(self.shard(requester))}task:{requester}:{task_id}"
+
+    def tasks(self, requester: str) -> str:
+        """ZSET: the ids of a requester's tasks: below 0 those that have ended, above it the others."""
+        return f"{self.tag(self.shard(requester))}tasks:{requester}"
+
+    def task_sizes(self, requester: str) -> str:
+        """HASH: id of a task -> bytes kept with it; "" -> of all of them."""
+        return f"{self.tag(self.shard(requester))}tasksizes:{requester}"
+
+    def parts(self, address: str, entry: str) -> str:
+        """HASH: count and bytes of the parts that a request in a mailbox has been answered with."""
+        return f"{self.tag(self.shard(address))}parts:{address}:{entry}"
+
+    def owed(self, requester: str) -> str:
+        """LIST: parts and replies of its tasks that did not fit into a requester's mailbox yet."""
+        return f"{self.tag(self.shard(requester))}owed:{requester}"
+
+    def owing(self, shard: int) -> str:
+        """ZSET: requester by when what is owed to it is tried again."""
+        return self.tag(shard) + "owing"
 
     def seen(self, shard: int) -> str:
         """HASH: address -> last seen, next active."""
@@ -153,6 +234,24 @@ class Keys:
         """Channel: what is published to the topics of a tenant."""
         return f"{self.tag(self.shard(tenant))}topics:{tenant}"
 
+    def pushes(self, shard: int) -> str:
+        """HASH: address -> the session that is pushed to, its credits, how many messages were pushed to it."""
+        return self.tag(shard) + "pushes"
+
+    def plain_accept_keys(self, shard: int, now_ms: int) -> list[str]:
+        """Those of accept_plain.lua, in its order."""
+        tag = self.tag(shard)
+        return [
+            *(tag + "events", tag + "ids", *self.ended(shard, now_ms), *self.seqs(shard, now_ms)),
+            *(tag + name for name in _PLAIN_ACCEPT_NAMES),
+        ]
+
+    def plain_ack_keys(self, shard: int, now_ms: int) -> list[str]:
+        """Those of ack_plain.lua, in its order."""
+        tag = self.tag(shard)
+        before = (tag + "calls", tag + "events", tag + "ids", self.ended(shard, now_ms)[0])
+        return [*before, *(tag + name for name in _PLAIN_ACK_NAMES)]
+
     def shard_keys(self, shard: int, now_ms: int) -> list[str]:
         """The keys that every script starts with, in the order of shard.lua."""
         tag = self.tag(shard)
@@ -164,39 +263,5 @@ class Keys:
             *(tag + name for name in _SHARD_NAMES),
         ]
 
-    def shard_chunk(self, shard: int, now_ms: int) -> bytes:
-        """shard_keys as wire bytes, kept until a bucket changes."""
-        buckets = (now_ms // self.dedup_window_ms, now_ms // self.ttl_ms)
-        kept = self._shard_chunks.get(shard)
-        if kept and kept[0] == buckets:
-            return kept[1]
-        chunk = as_chunk(self.shard_keys(shard, now_ms))
-        self._shard_chunks[shard] = (buckets, chunk)
-        return chunk
 
-    def box_chunk(self, address: str, priorities: str) -> bytes:
-        """The lanes of a mailbox as wire bytes."""
-        chunk = self._boxes.get((address, priorities))
-        if chunk is None:
-            if len(self._boxes) > 200_000:
-                self._boxes.clear()
-            chunk = as_chunk(self.box(address, int(digit)) for digit in priorities)
-            self._boxes[address, priorities] = chunk
-        return chunk
-
-    def dead_chunk(self, address: str) -> bytes:
-        """The dead-letter box as wire bytes."""
-        return bulk(self.dead(address).encode())
-
-
-SHARD_KEYS = 20  # how many names shard_keys has
-
-
-def as_chunk(names: Iterable[str]) -> bytes:
-    return b"".join(bulk(name.encode()) for name in names)
-
-
-def as_packet(*parts: str | bytes | int) -> bytes:
-    """A whole command as wire bytes."""
-    encoded: Sequence[bytes] = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
-    return b"*%d\r\n" % len(encoded) + b"".join(map(bulk, encoded))
+SHARD_KEYS = 26  # how many names shard_keys has

@@ -1,19 +1,21 @@
 """Leases: what a puller takes, and the tokens that prove it."""
 
-import asyncio
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from relay.errors import Busy, StoreUnavailable
-from relay.protocol import escape
-from relay.store.batches import Line
-from relay.store.calls import Calls
-from relay.store.mailboxes import Mailboxes, Taken
-from relay.store.scripts import script
+from relay.protocol.columns import escape
+from relay.store.callbacks import answer_to
+from relay.store.redis.encoder import ScriptEncoder
+from relay.store.redis.pipeline import CommandPipeline
+from relay.store.redis.scripts import script
+from relay.store.take import NotTaken, TakeAnswer, TakeRequest, Taking
+from relay.store.taken import Taken
 
-PULLER = "http."  # how the consumers of pullers begin; see shard.lua
-_TOKEN = re.compile(r"([1-9]\d{0,8})\.(\d{1,15})\.([0-9p-]{1,64})\.(http\.[!-~]{1,100})")
+PULLER = "http."  # how the consumers of pullers begin; see consumers.lua
+_TOKEN = re.compile(r"([1-9]\d{0,8})\.(\d{1,15})\.([0-9p-]{1,64})\.(http\.[!-~]{1,150})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,17 @@ class LockToken:
         return f"{self.attempt}.{self.asked_ms}.{self.entry}.{self.consumer}"
 
     @property
-    def began(self) -> str:
+    def backlog_end(self) -> str:
         """What came before this was stored when the puller asked."""
         return f"{self.asked_ms}-0"
 
     @property
     def was_stored(self) -> bool:
         return _came_at(self.entry) < self.asked_ms
+
+    def held_ms(self, now_ms: int) -> int:
+        """For how long the puller has had it: it was asked for before, or it came later."""
+        return now_ms - max(self.asked_ms, _came_at(self.entry))
 
     @classmethod
     def parse(cls, text: str, entry: str) -> "LockToken":
@@ -46,68 +52,32 @@ class LockToken:
         return cls(int(match[1]), int(match[2]), entry, match[4])
 
 
-class Puller:
-    """Takes once, for an HTTP call."""
-
-    is_puller = True
-    drained = True
-    began = "0-0"
-
-    def __init__(
-        self, address: str, shard: int, consumer: str, most: int, types: list[str] | None, ack_timeout_ms: int
-    ) -> None:
-        self.address = address
-        self.shard = shard
-        self.name = consumer
-        self.types = types
-        self.ack_timeout_ms = ack_timeout_ms
-        self.result: asyncio.Future[list[Taken]] = asyncio.get_running_loop().create_future()
-        self._most = most
-
-    def room(self) -> int:
-        return self._most
-
-    def known(self) -> list[str] | None:
-        return None
-
-    def taken(self, _: list[str], rows: list[Taken]) -> None:
-        self.result.set_result(rows)
-
-    def take_failed(self) -> None:
-        self.result.set_exception(StoreUnavailable("the store does not answer; what was leased comes back in time"))
-
-    def unregistered(self) -> None:
-        raise AssertionError("pullers are not registered")
-
-    def busy(self) -> None:
-        self.result.set_exception(Busy("an exclusive session serves this mailbox", retry_after_ms=5_000))
-
-
 class Leases:
-    def __init__(self, line: Line, calls: Calls, mailboxes: Mailboxes) -> None:
-        self._line = line
-        self._calls = calls
-        self._keys = calls.keys
-        self._mailboxes = mailboxes
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, taking: Taking) -> None:
+        self._pipeline = pipeline
+        self._encoder = encoder
+        self._keys = encoder.keys
+        self._taking = taking
 
     async def take(
         self,
         address: str,
         most: int,
+        most_bytes: int,
         types: list[str] | None,
         ack_timeout_ms: int,
         consumer: str | None,
         asked_ms: int,
         waited: bool = False,
     ) -> list[tuple[Taken, LockToken]]:
-        """Leases up to `most` messages to whoever asked then. Raises Busy or StoreUnavailable."""
+        """Leases up to `most` messages of about `most_bytes`, but one at least, to whoever asked then.
+
+        Raises Busy or StoreUnavailable."""
         # Two leases of one consumer are told apart: what the first gave back is not the second's to settle.
-        name = f"{PULLER}{consumer or 'puller'}.{secrets.token_hex(4)}"
-        escaped = None if types is None else [escape(one) for one in types]
-        puller = Puller(address, self._keys.shard(address), name, most, escaped, ack_timeout_ms)
-        self._mailboxes.take(puller)
-        # Shielded: a caller that goes away must not stop the answer from being handed out.
-        rows = await asyncio.shield(puller.result)
+        name = f"{PULLER}{escape(consumer or 'puller')}.{secrets.token_hex(4)}"
+        escaped = None if types is None else [escape(kind) for kind in types]
+        request = TakeRequest(name, most, most_bytes, ack_timeout_ms, is_puller=True, types=escaped)
+        rows = await self._take(address, request)
         tokens = []
         for row in rows:
             # What is there without waiting was stored before, whatever the clocks of two machines say.
@@ -115,11 +85,27 @@ class Leases:
             tokens.append((row, LockToken(row.attempt, since_ms, row.entry, name)))
         return tokens
 
+    async def _take(self, address: str, request: TakeRequest) -> list[Taken]:
+        def ask(answer: Callable[[TakeAnswer], None]) -> None:
+            self._taking.take(address, lambda: request, answer)
+
+        match await answer_to(ask):
+            case NotTaken.BUSY:
+                raise _busy()
+            case NotTaken():
+                raise StoreUnavailable("the store does not answer; what was leased comes back in time")
+            case taken:
+                return taken.rows
+
     async def watch(self, address: str, watcher: str, lease_ms: int) -> None:
         """Asks to be woken when mail comes. Raises Busy or StoreUnavailable."""
-        packet = self._calls.packet(script("watch"), self._keys.shard(address), [address, watcher, lease_ms])
-        if await self._line.reply(packet) == b"busy":
-            raise Busy("an exclusive session serves this mailbox", retry_after_ms=5_000)
+        packet = self._encoder.packet(script("watch"), self._keys.shard(address), [address, watcher, lease_ms])
+        if await self._pipeline.reply(packet) == b"busy":
+            raise _busy()
+
+
+def _busy() -> Busy:
+    return Busy("an exclusive session serves this mailbox", retry_after_ms=5_000)
 
 
 def _came_at(entry: str) -> int:

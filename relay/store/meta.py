@@ -1,12 +1,14 @@
 """What the store is: its schema, shards and epoch, and whether it is as safe as the relay promises."""
 
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
-from relay.store.batches import Line
 from relay.store.keys import SCHEMA, Keys
+from relay.store.redis.master import Master
+from relay.store.redis.pipeline import CommandPipeline
 
 LEVELS = ("memory", "fsync", "replica")
 
@@ -16,9 +18,9 @@ class Safety:
     """What the server really does."""
 
     durability: str  # the level it is seen to give
-    without_replica: str  # and what is left of it while no replica answers
     evicts: bool
     promised: str | None
+    warnings: tuple[str, ...] = ()  # what can be used, and should be better
 
     @property
     def reason(self) -> str | None:
@@ -35,54 +37,88 @@ class Safety:
 
 
 class Meta:
-    def __init__(self, line: Line, keys: Keys, settings: Settings) -> None:
-        self._line = line
+    def __init__(self, pipeline: CommandPipeline, keys: Keys, settings: Settings) -> None:
+        self._pipeline = pipeline
         self._keys = keys
         self._settings = settings
         self.epoch = ""
         self._config_is_hidden = False  # whether the server has refused to tell its settings
 
     async def check(self) -> bool:
-        """Reads, or writes into an empty store, what it is. True if the epoch is another than before.
+        """Reads the facts of the store, or writes them into an empty one. True if the epoch has changed.
 
-        Raises ConfigurationError if the data were made with another schema or number of shards.
+        Raises ConfigurationError if the data are of a schema that is not next to this one, or of another number of
+        shards.
         """
         key = self._keys.meta
         fresh = {"schema": SCHEMA, "shards": str(self._keys.shards), "epoch": secrets.token_hex(8)}
-        for field, value in fresh.items():
-            await self._line.command("HSETNX", key, field, value)
-        values: list[bytes] = await self._line.command("HMGET", key, *fresh)
+        values = await self._pipeline.command("HMGET", key, *fresh)
+        if None in values:  # only now: a full server would refuse to write what it has
+            for field, value in fresh.items():
+                await self._pipeline.command("HSETNX", key, field, value)
+            values = await self._pipeline.command("HMGET", key, *fresh)
         schema, shards, epoch = (value.decode() for value in values)
-        if schema != SCHEMA:
-            raise ConfigurationError(f"the store has schema {schema}, this relay needs {SCHEMA}")
+        await self._agree_on(schema)
         if int(shards) != self._keys.shards:
             raise ConfigurationError(
                 f"RELAY_SHARDS: the store was made with {shards} shards, not {self._keys.shards}; that cannot change"
             )
-        changed = epoch != self.epoch
+        changed: bool = epoch != self.epoch
         self.epoch = epoch
         return changed
 
+    async def _agree_on(self, schema: str) -> None:
+        """The store is for relays of one schema and of the one before, so that they can be replaced one by one."""
+        if not schema.isdecimal() or abs(int(schema) - int(SCHEMA)) > 1:
+            raise ConfigurationError(
+                f"the store has schema {schema}, and this relay is for {SCHEMA}: they may be one apart, no more"
+            )
+        if int(schema) < int(SCHEMA):
+            await self._pipeline.command("HSET", self._keys.meta, "schema", SCHEMA)
+
     async def safety(self) -> Safety:
-        """Asks the server what it does with memory and disk. One that hides its settings is taken to give `memory`."""
-        memory, replication = await self._info("memory"), await self._info("replication")
-        append_only, fsync = await self._config("appendonly"), await self._config("appendfsync")
-        own = durability = "fsync" if append_only == "yes" and fsync == "always" else "memory"
-        promised = self._settings.durability
-        if promised == "replica" and int(replication.get("connected_slaves", 0)) > 0:
-            durability = "replica"
-        return Safety(durability, own, memory.get("maxmemory_policy", "noeviction") != "noeviction", promised)
+        """Asks every master what it does with memory and disk. One that hides its settings is taken to give `memory`.
 
-    async def _info(self, section: str) -> dict[str, str]:
-        text = (await self._line.command("INFO", section)).decode()
-        return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        Raises ConfigurationError if there is one server and it is a node of a Cluster, StoreUnavailable if nobody
+        answers. A master that is away is left out: what it has cannot be used now.
+        """
+        infos = await self._pipeline.info_of_each("memory", "replication", "cluster")
+        if not self._pipeline.is_cluster and any(info.get("cluster_enabled") == "1" for info in infos.values()):
+            raise ConfigurationError(
+                "RELAY_REDIS_URL: the server is a node of a cluster and has only a part of the keys; "
+                "use redis+cluster://host:port,…"
+            )
+        configs = await self._configs()
+        levels = [self._level(info, configs.get(master, {}), master.replicas_asked()) for master, info in infos.items()]
+        evicts = any(info.get("maxmemory_policy", "noeviction") != "noeviction" for info in infos.values())
+        warnings = {risk: None for info in infos.values() for risk in _risks(info)}
+        return Safety(min(levels, key=LEVELS.index), evicts, self._settings.durability, tuple(warnings))
 
-    async def _config(self, name: str) -> str | None:
+    def _level(self, info: dict[str, str], config: dict[str, str], replicas_asked: int) -> str:
+        """How durably a master stores."""
+        if self._settings.durability == "replica" and _replicas(info) >= replicas_asked:
+            return "replica"
+        return "fsync" if (config.get("appendonly"), config.get("appendfsync")) == ("yes", "always") else "memory"
+
+    async def _configs(self) -> dict[Master, dict[str, str]]:
         if self._config_is_hidden:
-            return None
-        try:
-            reply = await self._line.command("CONFIG", "GET", name)
-        except StoreRefused:  # as managed servers do; asking again every few seconds would only fill the log
-            self._config_is_hidden = True
-            return None
-        return reply[1].decode() if reply else None
+            return {}
+        replies = await self._pipeline.of_each("CONFIG", "GET", "append*")
+        # As managed servers do; asking again every few seconds would only fill the log.
+        self._config_is_hidden = any(isinstance(reply, StoreRefused) for reply in replies.values())
+        return {
+            master: {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+            for master, reply in replies.items()
+            if not isinstance(reply, Exception)
+        }
+
+
+def _replicas(info: dict[str, str]) -> int:
+    """How many replicas are linked and have caught up."""
+    named = (f"slave{number}" for number in range(int(info.get("connected_slaves", 0))))
+    return sum("state=online" in info.get(name, "") for name in named)
+
+
+def _risks(info: dict[str, str]) -> Iterator[str]:
+    if int(info.get("connected_slaves", 0)) > 0 and "min_slaves_good_slaves" not in info:
+        yield "min-replicas-to-write is not set: a master that is being replaced takes writes that will be lost"

@@ -1,28 +1,33 @@
 """Who is here: sessions join and leave mailboxes, instances say that they are alive."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from relay.store.batches import Gatherer, Line, Outcome
-from relay.store.calls import Calls
+from relay.errors import Busy
+from relay.store.callbacks import answer_or_raise
 from relay.store.keys import ALL_LANES
 from relay.store.receipts import Receipts
-from relay.store.scripts import script
+from relay.store.redis.batcher import ShardBatcher
+from relay.store.redis.encoder import ScriptEncoder, keyed_packet
+from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a session finds in its mailbox. `began` is the last entry that was there before it."""
+    """What a session finds in its mailbox. `backlog_end` is the last entry that was there before it."""
 
     pending: int
     bytes: int
     oldest_ms: int | None
-    began: str
+    backlog_end: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PresenceInfo:
     online: bool
     last_seen_ms: int | None
     next_active_at_ms: int | None
@@ -41,7 +46,8 @@ class Arrival:
     mode: str
     lease_ms: int
     next_active_at_ms: int
-    done: "asyncio.Future[Joined]"
+    asked_ms: int
+    answer: Callable[[Joined | Exception], None]
 
 
 @dataclass(slots=True)
@@ -50,73 +56,116 @@ class Departure:
     session: str
     reason: str
     next_active_at_ms: int
-    done: "asyncio.Future[bool]"
+    answer: Callable[[bool | Exception], None]
 
 
 class Presence:
     """A session is here while its instance is alive and it has not left. Joins and leaves are gathered too."""
 
-    def __init__(self, line: Line, calls: Calls, receipts: Receipts) -> None:
-        self._line = line
-        self._calls = calls
-        self._keys = calls.keys
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts) -> None:
+        self._pipeline = pipeline
+        self._encoder = encoder
+        self._keys = encoder.keys
         self._receipts = receipts
-        self._joins = Gatherer[Arrival](line, self._encode_join, self._joined, most=20)
-        self._leaves = Gatherer[Departure](line, self._encode_leave, self._left, most=20)
+        self._joins = ShardBatcher[Arrival](pipeline, self._encode_join, self._joined, most=20)
+        self._leaves = ShardBatcher[Departure](pipeline, self._encode_leave, self._left, most=20, must_last=True)
 
-    async def join(self, address: str, session: str, mode: str, lease_ms: int, next_active_at_ms: int | None) -> Joined:
-        """Begins to serve a mailbox; an exclusive session takes over. Raises StoreUnavailable."""
-        done: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
-        arrival = Arrival(address, session, mode, lease_ms, next_active_at_ms or 0, done)
-        self._joins.put(self._keys.shard(address), arrival)
-        return await done
+    async def join(
+        self,
+        address: str,
+        session: str,
+        mode: str,
+        lease_ms: int,
+        next_active_at_ms: int | None,
+        asked_ms: int | None = None,
+        window: int | None = None,
+    ) -> Joined:
+        """Begins to serve a mailbox; an exclusive session takes over from whoever asked before it.
+
+        Raises StoreUnavailable, and Busy if a session that it would replace asked later."""
+        asked_ms = self._encoder.clock.now_ms() if asked_ms is None else asked_ms
+        shard = self._keys.shard(address)
+
+        def ask(answer: Callable[[Joined | Exception], None]) -> None:
+            arrival = Arrival(address, session, mode, lease_ms, next_active_at_ms or 0, asked_ms, answer)
+            self._joins.put(shard, arrival)
+            if window is not None:
+                self._note("HSET", self._keys.windows(shard), session, window)
+
+        return await answer_or_raise(ask)
 
     async def leave(self, address: str, session: str, reason: str, next_active_at_ms: int | None = None) -> bool:
         """Ends a session and gives back what it held. False if it had been replaced. Raises StoreUnavailable."""
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._leaves.put(self._keys.shard(address), Departure(address, session, reason, next_active_at_ms or 0, done))
-        return await done
+        shard = self._keys.shard(address)
+
+        def ask(answer: Callable[[bool | Exception], None]) -> None:
+            self._leaves.put(shard, Departure(address, session, reason, next_active_at_ms or 0, answer))
+            self._note("HDEL", self._keys.windows(shard), session)
+
+        return await answer_or_raise(ask)
+
+    def _note(self, *words: str | int) -> None:
+        """A command that nobody waits for: it only serves to explain why something waits."""
+        self._pipeline.submit(Command(encode_command(*words), lambda _: None))
 
     def _encode_join(self, shard: int, arrivals: list[Arrival]) -> bytes:
         mailboxes = [
-            [one.address, ALL_LANES, one.session, one.mode, one.lease_ms, one.next_active_at_ms] for one in arrivals
+            [
+                arrival.address,
+                ALL_LANES,
+                arrival.session,
+                arrival.mode,
+                arrival.lease_ms,
+                arrival.next_active_at_ms,
+                arrival.asked_ms,
+            ]
+            for arrival in arrivals
         ]
-        return self._calls.for_mailboxes(script("join"), shard, [], mailboxes)
+        return self._encoder.for_mailboxes(
+            script("join"), shard, [], mailboxes, number=(self._pipeline.exchange, "join")
+        )
 
-    def _joined(self, arrivals: list[Arrival], outcome: Outcome, _: bool) -> None:
+    def _joined(self, arrivals: list[Arrival], outcome: Outcome) -> None:
         if isinstance(outcome, Exception):
-            for one in arrivals:
-                _resolve(one.done, outcome)
+            for arrival in arrivals:
+                arrival.answer(outcome)
             return
         outbox_entry, receipts, joined = outcome
         self._receipts.forward(self._keys.shard(arrivals[0].address), outbox_entry, receipts)
-        for one, (depth, size, oldest, began) in zip(arrivals, joined, strict=True):
-            _resolve(one.done, Joined(depth, size, oldest if oldest >= 0 else None, began.decode()))
+        for arrival, row in zip(arrivals, joined, strict=True):
+            arrival.answer(_late() if row == b"late" else _joined(*row))
 
     def _encode_leave(self, shard: int, departures: list[Departure]) -> bytes:
-        mailboxes = [[one.address, ALL_LANES, one.session, one.reason, one.next_active_at_ms] for one in departures]
-        return self._calls.for_mailboxes(script("leave"), shard, [], mailboxes)
+        mailboxes = [
+            [departure.address, ALL_LANES, departure.session, departure.reason, departure.next_active_at_ms]
+            for departure in departures
+        ]
+        return self._encoder.for_mailboxes(
+            script("leave"), shard, [], mailboxes, number=(self._pipeline.exchange, "leave")
+        )
 
-    def _left(self, departures: list[Departure], outcome: Outcome, _: bool) -> None:
-        for n, one in enumerate(departures):
-            _resolve(one.done, outcome if isinstance(outcome, Exception) else outcome[n] == b"left")
+    def _left(self, departures: list[Departure], outcome: Outcome) -> None:
+        for n, departure in enumerate(departures):
+            departure.answer(outcome if isinstance(outcome, Exception) else outcome[n] == b"left")
 
     # -- instances
 
     async def read_time(self) -> None:
         """Sets this process's clock by the store's."""
-        clock = self._calls.clock
+        clock = self._encoder.clock
         asked_ms = clock.own_ms()
-        seconds, microseconds = await self._line.command("TIME")
+        seconds, microseconds = await self._pipeline.command("TIME")
         clock.heard(int(seconds) * 1_000 + int(microseconds) // 1_000, asked_ms, clock.own_ms())
 
     async def renew(self, lease_ms: int) -> None:
         """Says in every shard that this instance is alive."""
         await self.read_time()
-        until_ms = self._calls.clock.now_ms() + lease_ms
+        until_ms = self._encoder.clock.now_ms() + lease_ms
         await asyncio.gather(
             *(
-                self._line.command("HSET", self._keys.instances(shard), self._calls.instance, until_ms)
+                self._pipeline.reply(
+                    keyed_packet(script("renew"), self._keys.instances(shard), self._encoder.instance, until_ms)
+                )
                 for shard in range(self._keys.shards)
             )
         )
@@ -125,70 +174,89 @@ class Presence:
         """Takes this instance off the list, when it stops."""
         await asyncio.gather(
             *(
-                self._line.command("HDEL", self._keys.instances(shard), self._calls.instance)
+                self._pipeline.command("HDEL", self._keys.instances(shard), self._encoder.instance)
                 for shard in range(self._keys.shards)
             )
         )
 
     async def instances(self, shard: int) -> dict[str, int]:
         """Until when each instance is believed to be alive."""
-        flat = await self._line.command("HGETALL", self._keys.instances(shard))
+        flat = await self._pipeline.command("HGETALL", self._keys.instances(shard))
         return {flat[n].decode(): int(flat[n + 1]) for n in range(0, len(flat), 2)}
 
     async def sessions(self, shard: int) -> dict[str, list[str]]:
         """Every session that is registered in a shard, by address."""
-        flat = await self._line.command("HGETALL", self._keys.presence(shard))
+        flat = await self._pipeline.command("HGETALL", self._keys.presence(shard))
         return {flat[n].decode(): list(session_modes(flat[n + 1])) for n in range(0, len(flat), 2)}
 
     async def forget_instance(self, shard: int, instance: str) -> None:
-        await self._line.command("HDEL", self._keys.instances(shard), instance)
+        await self._pipeline.command("HDEL", self._keys.instances(shard), instance)
+
+    async def forget_windows(self, shard: int) -> None:
+        """Drops what is noted of sessions whose instance is gone, also of those that were replaced before it went."""
+        key = self._keys.windows(shard)
+        noted = [session.decode() for session in await self._pipeline.command("HKEYS", key)]
+        known = await self.instances(shard)  # read last: whoever has a window is known by then
+        if gone := [session for session in noted if session.partition(".")[0] not in known]:
+            await self._pipeline.command("HDEL", key, *gone)
 
     # -- looking
 
     async def registered(self, shard: int, addresses: list[str]) -> list[dict[str, str]]:
         """The sessions that the store has for these addresses of a shard, each with its mode."""
-        values = await self._line.command("HMGET", self._keys.presence(shard), *addresses)
+        values = await self._pipeline.command("HMGET", self._keys.presence(shard), *addresses)
         return [session_modes(value) for value in values]
 
     async def expect(self, address: str, next_active_at_ms: int) -> None:
         """Notes when a part-time agent says it will be back."""
         key = self._keys.seen(self._keys.shard(address))
-        seen = (await self._line.command("HGET", key, address) or b"0").decode()
-        await self._line.command("HSET", key, address, f"{seen.partition(chr(9))[0]}\t{next_active_at_ms}")
+        seen = (await self._pipeline.command("HGET", key, address) or b"0").decode()
+        await self._pipeline.command("HSET", key, address, f"{seen.partition(chr(9))[0]}\t{next_active_at_ms}")
 
-    async def seen(self, addresses: list[str]) -> dict[str, Seen]:
-        return dict(zip(addresses, await asyncio.gather(*map(self._seen, addresses)), strict=True))
+    async def seen(self, addresses: list[str]) -> dict[str, PresenceInfo]:
+        """What is known of each: three commands a shard, however many are asked for."""
+        by_shard: dict[int, list[str]] = {}
+        for address in dict.fromkeys(addresses):
+            by_shard.setdefault(self._keys.shard(address), []).append(address)
+        pages = await asyncio.gather(*(self._seen(shard, names) for shard, names in by_shard.items()))
+        by_address = {address: info for page in pages for address, info in page.items()}
+        return {address: by_address[address] for address in addresses}
 
-    async def _seen(self, address: str) -> Seen:
-        shard = self._keys.shard(address)
-        here, seen = await asyncio.gather(
-            self._line.command("HGET", self._keys.presence(shard), address),
-            self._line.command("HGET", self._keys.seen(shard), address),
+    async def _seen(self, shard: int, addresses: list[str]) -> dict[str, PresenceInfo]:
+        here, seen, alive_until = await asyncio.gather(
+            self._pipeline.command("HMGET", self._keys.presence(shard), *addresses),
+            self._pipeline.command("HMGET", self._keys.seen(shard), *addresses),
+            self.instances(shard),
         )
-        online = await self._any_alive(shard, list(session_modes(here)))
-        last_seen, _, next_active = (seen or b"").decode().partition("\t")
-        now_ms = self._calls.clock.now_ms()
-        last_seen_ms = now_ms if online else int(last_seen or 0) or None
-        return Seen(online, last_seen_ms, int(next_active or 0) or None)
+        now_ms = self._encoder.clock.now_ms()
+        alive = {instance for instance, until_ms in alive_until.items() if until_ms > now_ms}
+        infos = {}
+        for address, sessions, times in zip(addresses, here, seen, strict=True):
+            online = any(name.partition(".")[0] in alive for name in session_modes(sessions))
+            last_seen_ms, next_active_at_ms = seen_times(times or b"")
+            infos[address] = PresenceInfo(online, now_ms if online else last_seen_ms, next_active_at_ms)
+        return infos
 
-    async def _any_alive(self, shard: int, names: list[str]) -> bool:
-        if not names:
-            return False
-        instances = [name.partition(".")[0] for name in names]
-        deadlines = await self._line.command("HMGET", self._keys.instances(shard), *instances)
-        return any(deadline and int(deadline) > self._calls.clock.now_ms() for deadline in deadlines)
+
+def _late() -> Busy:
+    return Busy("a session that came later serves this mailbox", retry_after_ms=1_000)
+
+
+def _joined(depth: int, size: int, oldest: int, backlog_end: bytes) -> Joined:
+    return Joined(depth, size, oldest if oldest >= 0 else None, backlog_end.decode())
+
+
+def seen_times(value: bytes) -> tuple[int | None, int | None]:
+    """When an agent was last seen, and when it wants to be back, as far as that is known and can be read."""
+    last_seen, _, next_active = value.partition(b"\t")
+    return _whole(last_seen), _whole(next_active)
+
+
+def _whole(digits: bytes) -> int | None:
+    return int(digits) or None if digits.isdigit() else None
 
 
 def session_modes(value: bytes | None) -> dict[str, str]:
     """The sessions in a presence value: a line each, session and mode."""
-    lines = [line.partition("\t") for line in (value or b"").decode().split("\n") if line]
-    return {name: mode for name, _, mode in lines}
-
-
-def _resolve(done: "asyncio.Future[Any]", outcome: Outcome) -> None:
-    if done.done():
-        return
-    if isinstance(outcome, Exception):
-        done.set_exception(outcome)
-    else:
-        done.set_result(outcome)
+    lines = [line.split("\t") for line in (value or b"").decode().split("\n") if line]
+    return {name: mode for name, mode, *_ in lines}

@@ -6,67 +6,99 @@ from typing import Any
 
 import msgspec
 
-from relay.store.batches import Gatherer, Line, Outcome
-from relay.store.calls import Calls
-from relay.store.keys import as_packet
-from relay.store.scripts import script
+from relay.store.redis.batcher import ShardBatcher
+from relay.store.redis.encoder import ScriptEncoder
+from relay.store.redis.pipeline import CommandPipeline, Outcome
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
 
 ADVANCES_PER_S = 20  # a busy sender asks the store about this often, not for each message
 MAX_BALANCES = 100_000
+
+# What an operation costs, in thousandths of a message.
+MESSAGE = 1_000  # also a reply and a publication
+ACK = 100  # so whoever acks all that ten senders send at their full rate is not limited
+SETTLING = {"ack": ACK, "nack": 200, "release": 200, "touch": 200}
+LOOK = 100  # at one thing: a message, a task, an agent; a lease; a name in a question of presence
+LIST = 1_000  # a page of a list, a question about a whole thread, a change of blocks or topics
+
 Granted = Callable[[int | None, int], None]  # how many (None: the store is away), and in how many ms there is more
 
 
 @dataclass(slots=True)
 class Want:
     sender: str
-    count: int  # what the sender wants to send now
+    count: int  # how many operations the sender wants now
+    price: int  # of each
     balance: int  # what it had left here
-    most: int  # what is asked of the store
     got: Granted
+
+    @property
+    def least(self) -> int:
+        """What one more operation needs than the balance has."""
+        return self.price - self.balance % self.price
 
 
 class Rates:
-    """Grants messages to senders. What was advanced and not spent stays with this instance for that sender."""
+    """Grants operations to senders. What was advanced and not spent stays with this instance for that sender."""
 
-    def __init__(self, line: Line, calls: Calls) -> None:
-        self._calls = calls
-        self._keys = calls.keys
-        self._per_s = calls.settings.rate_per_s
-        self._advance = max(1, self._per_s // ADVANCES_PER_S)
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
+        self._pipeline = pipeline
+        self._encoder = encoder
+        self._keys = encoder.keys
+        self._per_s = encoder.settings.rate_per_s
+        self._burst = encoder.settings.rate_burst * MESSAGE
+        self._advance = max(MESSAGE, self._per_s * MESSAGE // ADVANCES_PER_S)
         self._balances: dict[str, int] = {}
         # Asking twice may spend twice, which costs a sender a moment; not asking again would cost it the message.
-        self._wants = Gatherer[Want](line, self._encode, self._granted, most=500)
+        self._wants = ShardBatcher[Want](pipeline, self._encode, self._granted, most=500)
 
-    def spend(self, sender: str, count: int, got: Granted) -> None:
-        """Spends up to `count`; `got` is called at once when that much is at hand, else when the store has answered."""
+    def spend(self, sender: str, count: int, got: Granted, price: int = MESSAGE) -> None:
+        """Spends up to `count` operations; `got` is called at once when that much is at hand, else when the store has
+        answered. What costs more than the whole burst costs the whole burst."""
         if self._per_s == 0:
             got(count, 0)
             return
+        price = min(price, self._burst)
         balance = self._balances.pop(sender, 0)
-        if balance >= count:
-            self._balances[sender] = balance - count
+        if balance >= count * price:
+            self._balances[sender] = balance - count * price
             got(count, 0)
             return
-        most = max(count - balance, self._advance)
-        self._wants.put(self._keys.shard(sender), Want(sender, count, balance, most, got))
+        self._wants.put(self._keys.shard(sender), Want(sender, count, price, balance, got))
 
     def _encode(self, shard: int, wants: list[Want]) -> bytes:
         flat: list[Any] = []
         for want in wants:
-            flat += (want.sender, want.most)
-        call = [self._calls.clock.now_ms(), self._per_s, self._calls.settings.rate_burst, flat]
-        return as_packet("EVALSHA", script("spend").sha, 1, self._keys.rates(shard), msgspec.msgpack.encode(call))
+            flat += (want.sender, want.least, max(want.count * want.price - want.balance, self._advance))
+        call = [self._encoder.clock.now_ms(), self._per_s, self._burst, flat]
+        keys = self._keys.rates(shard), self._keys.limits(shard)
+        return encode_command("EVALSHA", script("spend").sha, len(keys), *keys, msgspec.msgpack.encode(call))
 
-    def _granted(self, wants: list[Want], outcome: Outcome, _: bool) -> None:
+    def _granted(self, wants: list[Want], outcome: Outcome) -> None:
         if len(self._balances) >= MAX_BALANCES:
             self._balances.clear()
         for n, want in enumerate(wants):
             if isinstance(outcome, Exception):
+                self._balances[want.sender] = self._balances.get(want.sender, 0) + want.balance
                 want.got(None, 0)
                 continue
             granted, retry_after_ms = outcome[n]
             total = self._balances.pop(want.sender, 0) + want.balance + granted
-            spent = min(want.count, total)
-            if total > spent:
-                self._balances[want.sender] = total - spent
-            want.got(spent, retry_after_ms)
+            count = min(want.count, total // want.price)
+            if total > count * want.price:
+                self._balances[want.sender] = total - count * want.price
+            want.got(count, retry_after_ms)
+
+    async def forget_idle(self, shard: int, before_ms: int) -> int:
+        """Forgets the buckets of senders that have not sent since then: they are full. Returns how many."""
+        key = self._keys.rates(shard)
+        cursor, count = "0", 0
+        while True:
+            following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", 500)
+            idle = [flat[n] for n in range(0, len(flat), 2) if int(flat[n + 1].partition(b"\t")[2]) < before_ms]
+            if idle:
+                count += await self._pipeline.command("HDEL", key, *idle)
+            cursor = following.decode()
+            if cursor == "0":
+                return count

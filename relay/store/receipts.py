@@ -1,19 +1,26 @@
 """Receipts: from the outbox of the recipient's shard to the sender's, and from there to the sender."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from relay.store.batches import Call, Gatherer, Line, Outcome
-from relay.store.calls import Calls
-from relay.store.keys import FORWARDED_BUCKET_MS, as_chunk, as_packet
-from relay.store.scripts import script
+from relay.store.keys import FORWARDED_BUCKET_MS
+from relay.store.redis.batcher import ShardBatcher
+from relay.store.redis.encoder import ScriptEncoder
+from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
+from relay.store.wakes import PushedReceipts
 
-RECEIPTS_MAX = 100_000  # about how many entries wait for one sender; a receipt is kept for the TTL at most
-READ_AT_ONCE = 100
+RECEIPTS_MAX = 10_000  # entries that wait for one sender, each one receipt or about 4 KiB of them; for the TTL at most
+READ_AT_ONCE = 50
+LOOK_AT_ONCE = 500  # senders whose receipts are looked for in one call
+
+Place = tuple[int, str]  # of an outbox entry: its shard and its id
 
 
-class Parcel:
+class ShardReceipts:
     """What one outbox entry has for one shard."""
 
     __slots__ = ("arrived", "origin", "receipts")
@@ -25,23 +32,28 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class ReceiptBatch:
     """Receipts that wait for a sender."""
 
     cursor: str
     count: int
     receipts: bytes  # JSON, with commas between
+    dropped: int = 0  # instead of any: how many older ones were too many
 
 
 class Receipts:
     """Forwards receipts at once; what it cannot forward stays in the outbox for the worker."""
 
-    def __init__(self, line: Line, calls: Calls) -> None:
-        self._line = line
-        self._calls = calls
-        self._keys = calls.keys
-        self._forwards = Gatherer[Parcel](line, self._encode_forward, self._forwarded, most=200)
-        self._done = Gatherer[bytes](line, self._encode_done, lambda *_: None, is_patient=True)
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
+        self._pipeline = pipeline
+        self._encoder = encoder
+        self._keys = encoder.keys
+        # The outbox forgets what was forwarded, so a failover must not undo the copy alone.
+        self._forwards = ShardBatcher[ShardReceipts](
+            pipeline, self._encode_forward, self._forwarded, most=200, must_last=True
+        )
+        self._done = ShardBatcher[Place](pipeline, self._encode_done, self._deleted, is_patient=True)
+        self._left: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
         self.on_reply: Callable[[str, bytes, Callable[[bool], None]], None] | None = None
 
     def forward(self, shard: int, outbox_entry: bytes, fields: list[bytes]) -> None:
@@ -52,6 +64,8 @@ class Receipts:
         by_shard: dict[int, list[tuple[str, int, str]]] = {}
         replies = []
         for n in range(0, len(fields), 2):
+            if fields[n] == b"via":
+                continue
             if fields[n] == b"reply":
                 replies.append(fields[n + 1])
                 continue
@@ -63,60 +77,126 @@ class Receipts:
             nonlocal missing
             missing -= well
             if missing == 0:
-                self._done.put(shard, outbox_entry)
+                self.done(shard, outbox_entry.decode())
 
         for target, some in by_shard.items():
-            self._forwards.put(target, Parcel(origin, some, arrived))
+            self._forwards.put(target, ShardReceipts(origin, some, arrived))
         for reply in replies:
             assert self.on_reply is not None
             self.on_reply(origin, reply, arrived)
 
-    def _encode_forward(self, shard: int, parcels: list[Parcel]) -> bytes:
-        now_ms = self._calls.clock.now_ms()
+    def hand_over(self, pushed: PushedReceipts) -> None:
+        """Brings receipts to their sender's stream, whose session is not there or cannot take them."""
+        receipts = f"{pushed.sender}\t{pushed.count}\t{pushed.receipts}"
+        self.forward(pushed.shard, pushed.outbox_entry.encode(), [b"receipts", receipts.encode()])
+
+    def done(self, shard: int, outbox_entry: str) -> None:
+        """The sender has confirmed what an outbox entry holds, or it was forwarded."""
+        self._done.put(shard, (shard, outbox_entry))
+
+    async def left_in_outbox(
+        self, shard: int, after: str, older_than_ms: int, limit: int
+    ) -> list[tuple[bytes, list[bytes]]]:
+        """Outbox entries from there on that nobody has brought on since then."""
+        reply = await self._pipeline.command(
+            "XRANGE", self._keys.outbox(shard), after, f"({older_than_ms}-0", "COUNT", limit
+        )
+        return [(entry, fields) for entry, fields in reply]
+
+    async def left_behind(self, shard: int, entry: bytes, fields: list[bytes]) -> None:
+        """An outbox entry that nobody has brought on: the instance of the session that sent the messages may not have
+        heard of it, or it is the sender who has not confirmed it. If there is no such instance, it is forwarded."""
+        session = fields[1].decode() if fields[0] == b"via" else ""
+        if not session or not await self._is_told(shard, entry, session, fields[3]):
+            self.forward(shard, entry, fields)
+
+    async def _is_told(self, shard: int, entry: bytes, session: str, receipts: bytes) -> bool:
+        instance = session.partition(".")[0]
+        sender = receipts.partition(b"\t")[0].decode()
+        until_ms = await self._pipeline.command("HGET", self._keys.instances(self._keys.shard(sender)), instance)
+        if until_ms is None or int(until_ms) < self._encoder.clock.now_ms():
+            return False
+        channel, line = self._keys.wake_prefix(shard) + instance, f"left\t{session}\t{shard}\t{entry.decode()}"
+        return bool(await self._pipeline.command(self._encoder.publish, channel, line))
+
+    async def in_outbox(self, session: str, shard: int, entry: str) -> PushedReceipts | None:
+        """What an outbox entry has for a session; None if that is done with. Raises StoreUnavailable."""
+        rows = await self._pipeline.command("XRANGE", self._keys.outbox(shard), entry, entry)
+        if not rows:
+            return None
+        sender, count, receipts = rows[0][1][3].decode().split("\t", 2)
+        if (shard, entry) in self._left or await self._was_forwarded(f"{shard}/{entry}", sender):
+            self.done(shard, entry)
+            return None
+        return PushedReceipts(session, shard, entry, sender, int(count), receipts)
+
+    async def _was_forwarded(self, origin: str, sender: str) -> bool:
+        """By another instance, perhaps, which could not delete it afterwards."""
+        names = self._keys.forwarded(self._keys.shard(sender), self._encoder.clock.now_ms())
+        return any([await self._pipeline.command("SISMEMBER", name, origin) for name in names])
+
+    def _encode_forward(self, shard: int, parts: list[ShardReceipts]) -> bytes:
+        now_ms = self._encoder.clock.now_ms()
         names = list(self._keys.forwarded(shard, now_ms))
         batches = []
-        for parcel in parcels:
+        for part in parts:
             flat: list[str | int] = []
-            for one in parcel.receipts:
-                names.append(self._keys.receipts(one[0]))
-                flat += one
-            batches.append([parcel.origin, flat])
-        return self._calls.packet(
+            for receipts in part.receipts:
+                names.append(self._keys.receipts(receipts[0]))
+                flat += receipts
+            batches.append([part.origin, flat])
+        return self._encoder.packet(
             script("forward"),
             shard,
             [2 * FORWARDED_BUCKET_MS, RECEIPTS_MAX, batches],
-            more_keys=len(names),
-            more_chunk=as_chunk(names),
+            keys=names,
         )
 
-    def _forwarded(self, parcels: list[Parcel], outcome: Outcome, _: bool) -> None:
-        for parcel in parcels:
-            parcel.arrived(not isinstance(outcome, Exception))
+    def _forwarded(self, parts: list[ShardReceipts], outcome: Outcome) -> None:
+        for part in parts:
+            part.arrived(not isinstance(outcome, Exception))
 
-    def _encode_done(self, shard: int, entries: list[bytes]) -> bytes:
-        return as_packet("XDEL", self._keys.outbox(shard), *entries)
+    def _encode_done(self, shard: int, places: list[Place]) -> bytes:
+        return encode_command("XDEL", self._keys.outbox(shard), *(entry for _, entry in places))
+
+    def _deleted(self, places: list[Place], outcome: Outcome) -> None:
+        """A worker finds what is still there, and must not have it sent once more to a session that had it."""
+        if isinstance(outcome, Exception):
+            self._left.extend(places)
 
     # -- the sender's side
 
-    def read(self, address: str, after: str, got: Callable[[list[Waiting] | None], None]) -> None:
+    def read(self, address: str, after: str, got: Callable[[list[ReceiptBatch] | None], None]) -> None:
         """What waits for a sender behind the cursor `after`: None if the store is away."""
 
-        def done(_: Call, outcome: Outcome) -> None:
+        def done(outcome: Outcome) -> None:
             if isinstance(outcome, Exception):
                 got(None)
             else:
-                got([Waiting(entry.decode(), int(fields[1]), fields[3]) for entry, fields in outcome])
+                got([_waiting(entry, fields) for entry, fields in outcome])
 
-        packet = as_packet("XRANGE", self._keys.receipts(address), f"({after}", "+", "COUNT", READ_AT_ONCE)
-        self._line.submit(Call(packet, done))
+        packet = encode_command("XRANGE", self._keys.receipts(address), f"({after}", "+", "COUNT", READ_AT_ONCE)
+        self._pipeline.submit(Command(packet, done))
 
     async def waiting(self, addresses: list[str]) -> list[bool]:
-        """For which senders receipts wait. Raises StoreUnavailable."""
-        lengths = await asyncio.gather(*(self._line.command("XLEN", self._keys.receipts(one)) for one in addresses))
-        return [length > 0 for length in lengths]
+        """For which senders of one shard receipts wait. Raises StoreUnavailable."""
+        pages = [addresses[start : start + LOOK_AT_ONCE] for start in range(0, len(addresses), LOOK_AT_ONCE)]
+        return [is_waiting for page in await asyncio.gather(*map(self._unread, pages)) for is_waiting in page]
 
-    def confirm(self, address: str, cursor: str) -> None:
-        """Forgets everything up to the cursor."""
-        milliseconds, _, number = cursor.partition("-")
-        packet = as_packet("XTRIM", self._keys.receipts(address), "MINID", f"{milliseconds}-{int(number) + 1}")
-        self._line.submit_later(Call(packet, lambda *_: None))
+    async def _unread(self, addresses: list[str]) -> list[bool]:
+        """The same of a few, who are all of one shard."""
+        keys = [self._keys.receipts(address) for address in addresses]
+        unread = set(await self._pipeline.command("EVALSHA", script("unread").sha, len(keys), *keys))
+        return [n in unread for n in range(1, len(addresses) + 1)]
+
+    def forget(self, address: str, entries: list[str], forgot: Callable[[bool], None]) -> None:
+        """Deletes what a sender has confirmed, and nothing else: a failover may bring back older entries, unread."""
+
+        def done(outcome: Outcome) -> None:
+            forgot(not isinstance(outcome, Exception))
+
+        self._pipeline.submit_later(Command(encode_command("XDEL", self._keys.receipts(address), *entries), done))
+
+
+def _waiting(entry: bytes, fields: list[bytes]) -> ReceiptBatch:
+    return ReceiptBatch(entry.decode(), int(fields[1]), fields[3], int(fields[5]) if len(fields) > 4 else 0)

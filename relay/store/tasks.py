@@ -1,17 +1,21 @@
 """Tasks: what became of a request, its parts and its reply, kept for as long as the request may live."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 
-from relay.store.batches import Call, Line, Outcome
-from relay.store.calls import Calls
-from relay.store.keys import as_packet, bulk
-from relay.store.scripts import script
+from relay.errors import StoreUnavailable
+from relay.store.callbacks import answer_to
+from relay.store.redis.encoder import ScriptEncoder, keyed_packet
+from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
 
 GRACE_MS = 60_000  # a task outlives its request a little, so that its end can still be read
+ENDS = ("end", "ended")  # the fields that end a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,34 +25,41 @@ class Task:
     id: str
     requester: str
     to: str
-    parts: list[orjson.Fragment]
+    parts: list[orjson.Fragment]  # those that were asked for
     reply: orjson.Fragment | None
     thread: str | None = None
     turns: tuple[str, ...] = ()  # later requests that go on with this one, oldest first
     ended: str | None = None  # how it ended without a reply, if somebody has said so
-    blocked: bool = False  # nothing was stored, which the requester must not be able to tell
+    part_count: int = 0  # how many parts there are
+    parts_bytes: int = 0  # of those that were asked for
+    reply_bytes: int = 0
 
 
 class Tasks:
     """Keeps tasks in the requester's shard, one HASH each, which expires by itself.
 
     An id is unique per recipient, so two requests may share a task's name: what answers them is kept by recipient, and
-    the task is that of the latest request.
+    the task is that of the latest request. A requester has so many tasks and bytes: for more, the oldest go.
     """
 
-    def __init__(self, line: Line, calls: Calls) -> None:
-        self._line = line
-        self._calls = calls
-        self._keys = calls.keys
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
+        self._pipeline = pipeline
+        self._encoder = encoder
+        self._keys = encoder.keys
 
     def open(
-        self, requester: str, task_id: str, to: str, lives_ms: int, *, thread: str | None = None, blocked: bool = False
+        self,
+        requester: str,
+        task_id: str,
+        to: str,
+        lives_ms: int,
+        *,
+        thread: str | None = None,
+        opened: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """A task that waits for its reply; it goes out before whatever is handed in next. An early answer is kept."""
-        key = self._keys.task(requester, task_id)
-        fields = ["to", to, *(("thread", thread) if thread else ()), *((_of(to, "blocked"), "1") if blocked else ())]
-        self._line.submit(Call(as_packet("HSET", key, *fields), _ignore))
-        self._line.submit(Call(as_packet("PEXPIRE", key, lives_ms + GRACE_MS), _ignore))
+        """A task that waits for its reply. An answer that came before stays. `opened` hears if the store has it."""
+        fields = ["to", to, *(("thread", thread) if thread else ())]
+        self._keep(requester, task_id, fields, False, lives_ms + GRACE_MS, opened)
 
     def answer(
         self,
@@ -61,54 +72,88 @@ class Tasks:
         arrived: Callable[[bool], None],
     ) -> None:
         """Keeps a part or the end, and tells who waits. `arrived` hears whether the store has it."""
-        lives_ms = max(1, expires_at - self._calls.clock.now_ms()) + GRACE_MS
-        packet = self._calls.packet(
+        lives_ms = max(1, expires_at - self._encoder.clock.now_ms()) + GRACE_MS
+        self._keep(requester, task_id, [_of(to, field), payload], field in ENDS, lives_ms, arrived)
+
+    def _keep(
+        self,
+        requester: str,
+        task_id: str,
+        fields: list[str],
+        has_ended: bool,
+        lives_ms: int,
+        arrived: Callable[[bool], None],
+    ) -> None:
+        settings = self._encoder.settings
+        names = self._keys.task(requester, task_id), self._keys.tasks(requester), self._keys.task_sizes(requester)
+
+        def done(outcome: Outcome) -> None:
+            if not isinstance(outcome, Exception) and outcome:
+                self._forget(requester, (gone.decode() for gone in outcome))
+            arrived(not isinstance(outcome, Exception))
+
+        packet = self._encoder.packet(
             script("answer"),
             self._keys.shard(requester),
-            [requester, task_id, _of(to, field), payload, lives_ms],
-            more_keys=1,
-            more_chunk=bulk(self._keys.task(requester, task_id).encode()),
+            [requester, task_id, fields, has_ended, lives_ms, settings.max_tasks, settings.mailbox_max_bytes],
+            keys=names,
         )
-        self._line.submit(Call(packet, lambda _, outcome: arrived(not isinstance(outcome, Exception))))
+        self._pipeline.submit(Command(packet, done, must_last=True))
+
+    def _forget(self, requester: str, task_ids: Iterable[str]) -> None:
+        keys = [self._keys.task(requester, task_id) for task_id in task_ids]
+        self._pipeline.submit(Command(encode_command("UNLINK", *keys), lambda *_: None))
 
     async def close(self, requester: str, task_id: str, to: str, how: str) -> None:
         """Keeps how a task ended without a reply, and tells who waits. A reply that comes still counts for more."""
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        expires_at = self._calls.clock.now_ms() + self._calls.settings.message_ttl_s * 1_000
-        self.answer(requester, task_id, to, "ended", how, expires_at, done.set_result)
-        await asyncio.shield(done)
+        expires_at = self._encoder.clock.now_ms() + self._encoder.settings.message_ttl_s * 1_000
+        await answer_to(partial(self.answer, requester, task_id, to, "ended", how, expires_at))
 
     async def go_on(self, requester: str, task_id: str, turn: str, lives_ms: int) -> None:
-        """A later request goes on with a task, which lives as long as it does. Saying it twice says it once."""
-        key = self._keys.task(requester, task_id)
-        await self._line.command("HSETNX", key, f"turn:{turn}", self._calls.clock.now_ms())
-        await self._line.command("PEXPIRE", key, lives_ms + GRACE_MS, "GT")
+        """A later request goes on with a task, which lives as long as it does. Idempotent. Raises StoreUnavailable."""
+        key, field = self._keys.task(requester, task_id), f"turn:{turn}"
+        if await self._pipeline.command("HEXISTS", key, field):
+            return
+        now_ms = str(self._encoder.clock.now_ms())
+        keep = partial(self._keep, requester, task_id, [field, now_ms], False, lives_ms + GRACE_MS)
+        if not await answer_to(keep):
+            raise StoreUnavailable("the task could not be kept; the same again is safe")
 
     async def watch(self, requester: str, task_id: str) -> None:
         """From now on this instance is told when the task gets an answer."""
-        key = self._keys.task(requester, task_id)
-        await self._line.command("HSET", key, f"watch:{self._calls.instance}", "1")
-        await self._line.command("PEXPIRE", key, GRACE_MS, "NX")  # if the task has just ended, nothing is left behind
+        await self._pipeline.reply(
+            keyed_packet(script("follow"), self._keys.task(requester, task_id), f"watch:{self._encoder.instance}")
+        )
 
-    async def find(self, requester: str, task_id: str) -> Task | None:
-        flat = await self._line.command("HGETALL", self._keys.task(requester, task_id))
-        fields = {flat[n].decode(): flat[n + 1] for n in range(0, len(flat), 2)}
-        if "to" not in fields:
+    async def find(self, requester: str, task_id: str, parts_after: int | None = 0) -> Task | None:
+        """A task with its parts behind that number; without any of them if it is None."""
+        key = self._keys.task(requester, task_id)
+        recipient, names = await asyncio.gather(
+            self._pipeline.command("HGET", key, "to"), self._pipeline.command("HKEYS", key)
+        )
+        if recipient is None:
             return None
-        to = fields["to"].decode()
-        its = {name.removesuffix(_of(to, "")): value for name, value in fields.items() if name.endswith(_of(to, ""))}
-        parts = sorted((name for name in its if name.startswith("part:")), key=_position)
-        turns = sorted((int(at), name.removeprefix("turn:")) for name, at in fields.items() if name.startswith("turn:"))
+        to = recipient.decode()
+        fields = {name.decode().removesuffix(_of(to, "")): name for name in names}
+        parts = sorted((name for name in fields if name.startswith("part:") and " " not in name), key=_position)
+        wanted = [] if parts_after is None else parts[parts_after:]
+        few = [name for name in ("end", "ended", "thread") if name in fields]
+        turns = [name for name in fields if name.startswith("turn:")]
+        asked = [*wanted, *few, *turns]
+        values = await self._pipeline.command("HMGET", key, *(fields[name] for name in asked)) if asked else []
+        its = {name: value for name, value in zip(asked, values, strict=True) if value is not None}
         return Task(
             task_id,
             requester,
             to,
-            [orjson.Fragment(its[name]) for name in parts],
+            [orjson.Fragment(its[name]) for name in wanted if name in its],
             orjson.Fragment(its["end"]) if "end" in its else None,
-            fields["thread"].decode() if "thread" in fields else None,
-            tuple(turn for _, turn in turns),
+            its["thread"].decode() if "thread" in its else None,
+            tuple(turn.removeprefix("turn:") for turn in sorted(turns, key=lambda turn: (int(its.get(turn, 0)), turn))),
             its["ended"].decode() if "ended" in its else None,
-            "blocked" in its,
+            len(parts),
+            sum(len(its[name]) for name in wanted if name in its),
+            len(its.get("end", b"")),
         )
 
 
@@ -121,7 +166,3 @@ def _position(field: str) -> tuple[int, int]:
     """Parts are named for the outbox entry they came in, which is how they are ordered."""
     milliseconds, _, number = field.rpartition("/")[2].partition("-")
     return int(milliseconds), int(number)
-
-
-def _ignore(_: Call, __: Outcome) -> None:
-    """If the store is away, the send that follows is told so."""

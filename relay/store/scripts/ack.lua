@@ -1,17 +1,22 @@
+#!lua flags=allow-oom
 -- ack: confirm deliveries. What its holder confirms leaves the mailbox, and its sender is told.
--- Uses shard
+-- Uses shard, consumers, exchanges, fence
 --
 -- KEYS  SHARD
---       21+ per mailbox: one STREAM per lane, in the order of its `priorities`
+--       27 calls  HASH  see fence
+--       28+ per mailbox: one STREAM per lane, in the order of its `priorities`
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
---         mailboxes     each {address, priorities, session, began, timed, near_cap, entries}, where
---                       began      the last id that was there when the session began
---                       timed      whether this session's holds may stand in `due`
---                       near_cap   a mailbox at least this deep has its pace of acks kept, for `retry_after_ms`
---                       entries    {lane index, stream id, attempt or 0 for any, lane index, …}
+--         exchange, part
+--         mailboxes     each {address, priorities, session, backlog_end, timed, near_cap, entries}, where
+--                       backlog_end  the last id that was there when the session began
+--                       timed        whether this session's holds may stand in `due`
+--                       near_cap     a mailbox at least this deep has its pace of acks kept, for `retry_after_ms`
+--                       entries      {lane index, stream id, attempt or 0 for any, lane index, …}
 -- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
 
-local mailboxes = open()
+local exchange, part, mailboxes = open()
+local before = carried_out(exchange, part)
+if before then return {'', {}, before} end
 local refused = {}
 
 -- Acks come in the order of delivery, so two range reads usually answer for all of them; single reads do the rest.
@@ -29,23 +34,23 @@ local function look_up(box, session, list)
   return owned, found
 end
 
-local function note_pace(address, boxes, near_cap, count)
+local function note_pace(address, boxes, near_cap, done, session)
   local depth = 0
   for _, box in ipairs(boxes) do depth = depth + redis.call('XLEN', box) end
-  if depth == 0 then settle_waiting(address, boxes) end
+  if depth == 0 then settle_waiting(address, boxes, not is_puller(session)) end
   if depth < near_cap then return end
   local before = redis.call('HGET', drain, address)
   local pace = 1000
   if before then
     local at_ms, smoothed = string.match(before, '^(%d+)\t(%d+)$')
-    pace = math.floor((tonumber(smoothed) * 7 + math.max(0, book.now_ms - tonumber(at_ms)) / count) / 8)
+    pace = math.floor((tonumber(smoothed) * 7 + math.max(0, book.now_ms - tonumber(at_ms)) / done) / 8)
   end
-  redis.call('HSET', drain, address, book.now_ms .. '\t' .. pace)
+  redis.call('HSET', drain, address, book.now .. '\t' .. text(pace))
 end
 
-local next_key = SHARD_KEYS
+local next_key = FENCED_KEYS
 for m, mailbox in ipairs(mailboxes) do
-  local address, priorities, session, began, timed, near_cap, entries = unpack(mailbox)
+  local address, priorities, session, backlog_end, timed, near_cap, entries = unpack(mailbox)
   book.timed = timed
   local boxes, by_lane, attempts = {}, {}, {}
   for n = 1, #priorities do boxes[n] = KEYS[next_key + n] end
@@ -57,7 +62,7 @@ for m, mailbox in ipairs(mailboxes) do
     attempts[lane .. '/' .. id] = attempt
   end
 
-  local count = 0
+  local confirmed = 0
   for lane, list in pairs(by_lane) do
     local box, priority = boxes[lane], tonumber(string.sub(priorities, lane, lane))
     local owned, found = look_up(box, session, list)
@@ -66,8 +71,8 @@ for m, mailbox in ipairs(mailboxes) do
       local row, fields, entry = owned[id], found[id], handle(id, priority)
       local attempt = attempts[lane .. '/' .. id]
       if row and fields and (attempt == 0 or attempt == row[4]) then
-        local was_stored = came_before(id, began)
-        ending('acked', entry, row[4], fields, session, '', '', text(book.now_ms - row[3]), was_stored)
+        local was_stored = came_before(id, backlog_end)
+        ending('acked', entry, row[4], fields, session, '', '', taken_at(row), was_stored)
         done[#done + 1] = id
         owned[id] = nil
       else
@@ -80,12 +85,13 @@ for m, mailbox in ipairs(mailboxes) do
     if #done > 0 then
       redis.call('XACK', box, GROUP, unpack(done))
       redis.call('XDEL', box, unpack(done))
-      count = count + #done
+      confirmed = confirmed + #done
     end
   end
-  if count > 0 then note_pace(address, boxes, near_cap, count) end
+  if confirmed > 0 then note_pace(address, boxes, near_cap, confirmed, session) end
   drop_puller(boxes, session)
 end
 
 local sent, fields = flush()
+remember(part, refused)
 return {sent, fields, refused}

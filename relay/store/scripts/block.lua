@@ -1,4 +1,6 @@
+#!lua
 -- block: change the list of senders that an agent does not want to hear.
+-- Not on a full server: it only adds.
 -- Uses shard
 --
 -- KEYS  SHARD

@@ -1,8 +1,9 @@
+#!lua flags=allow-oom
 -- expire: end what has outlived its TTL at the front of mailboxes, then trim it away.
--- Uses shard
+-- Uses shard, mailboxes, consumers, walking
 --
 -- KEYS  SHARD
---       21+ per mailbox: one STREAM per lane, in the order of its `priorities`
+--       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         limit         how many entries of a lane are looked at in this call
 --         mailboxes     each {address, priorities}
@@ -20,31 +21,29 @@ end
 -- Events and receipts come before the trim, and the pending list before both: a trimmed entry could not be read any
 -- more, and would stay in the list as a ghost.
 local function expire_lane(address, box, priority)
-  local count, last = 0, nil
-  for _, found in ipairs(redis.call('XRANGE', box, '-', '+', 'COUNT', limit)) do
-    local expires_at = string.match(found[2][4], '^%d+\t%d+\t(%d+)')
-    if tonumber(expires_at) > book.now_ms then break end
-    expire(address, box, priority, found[1], found[2])
-    count, last = count + 1, found[1]
-  end
+  local count, last, is_done = 0, nil, false
+  local lane = walk({box}, 1, '', function(_, _, id, fields)
+    is_done = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)'))) > book.now_ms
+    if is_done or count == limit then return false end
+    expire(address, box, priority, id, fields)
+    count, last = count + 1, id
+    return true
+  end)
   if last then redis.call('XTRIM', box, 'MINID', after(last)) end
-  return count
+  return count, lane ~= 0 and not is_done
 end
 
-local next_key = SHARD_KEYS
-for m, mailbox in ipairs(mailboxes) do
+for m, mailbox, boxes in each(mailboxes, SHARD_KEYS, 0) do
   local address, priorities = unpack(mailbox)
-  local boxes, count, more, oldest = {}, 0, 0, nil
-  for n = 1, #priorities do
-    boxes[n] = KEYS[next_key + n]
-    local ended_here = expire_lane(address, boxes[n], tonumber(string.sub(priorities, n, n)))
-    if ended_here == limit then more = 1 end
+  local count, more, oldest = 0, 0, nil
+  for n, box in ipairs(boxes) do
+    local ended_here, is_cut = expire_lane(address, box, tonumber(string.sub(priorities, n, n)))
+    if is_cut then more = 1 end
     count = count + ended_here
-    local first = redis.call('XRANGE', boxes[n], '-', '+', 'COUNT', 1)[1]
+    local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
     local at_ms = first and tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
     if at_ms and (not oldest or at_ms < oldest) then oldest = at_ms end
   end
-  next_key = next_key + #priorities
   if oldest then
     redis.call('ZADD', waiting, oldest, address)
   else
@@ -55,7 +54,7 @@ for m, mailbox in ipairs(mailboxes) do
       redis.call('HDEL', lanes, address)
     end
   end
-  if count > 0 then event('swept', '', '', '', '', count, '', '', agent_head(address)) end
+  if count > 0 then event('swept', '', '', '', count, '', agent_key(address)) end
   counts[m] = {count, more}
 end
 

@@ -1,13 +1,15 @@
--- forward: bring receipts from another shard's outbox to their senders. Doing it twice does it once.
+#!lua flags=allow-oom
+-- forward: bring receipts from another shard's outbox to their senders. Idempotent.
 -- Uses shard
 --
 -- KEYS  SHARD
---       21 forwarded         SET  origins that have arrived; the current bucket
---       22 forwarded_before  SET  the same, the bucket before
---       23+ per sender: receipts waiting for it, STREAM
+--       27 forwarded         SET  origins that have arrived; the current bucket
+--       28 forwarded_before  SET  the same, the bucket before
+--       29+ per sender: receipts waiting for it, STREAM
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         forwarded_ms  how long a bucket of origins is kept
---         receipts_max  about how many entries wait for one sender at most
+--         receipts_max  how many entries wait for one sender at most; for more a tenth is dropped, the oldest, and how
+--                       many receipts that were stands in an entry of its own: count 0, receipts "", dropped
 --         batches       each {origin, {sender, count, receipts, sender, …}}: an origin is the outbox entry they come from
 -- Returns per batch "forwarded" | "duplicate"
 
@@ -16,6 +18,16 @@ local forwarded, forwarded_before = KEYS[SHARD_KEYS + 1], KEYS[SHARD_KEYS + 2]
 local next_key = SHARD_KEYS + 2
 local results = {}
 
+local function keep(waiting_for_sender, count, receipts)
+  redis.call('XADD', waiting_for_sender, '*', 'count', count, 'receipts', receipts)
+  local length = redis.call('XLEN', waiting_for_sender)
+  if length <= receipts_max then return end
+  local oldest, dropped = redis.call('XRANGE', waiting_for_sender, '-', '+', 'COUNT', math.ceil(receipts_max / 10) + 1), 0
+  for _, entry in ipairs(oldest) do dropped = dropped + tonumber(entry[2][2]) + tonumber(entry[2][6] or 0) end
+  redis.call('XTRIM', waiting_for_sender, 'MAXLEN', length - #oldest)
+  redis.call('XADD', waiting_for_sender, '*', 'count', 0, 'receipts', '', 'dropped', dropped)
+end
+
 for b, batch in ipairs(batches) do
   local origin, senders = unpack(batch)
   local known = redis.call('SISMEMBER', forwarded, origin) == 1 or redis.call('SISMEMBER', forwarded_before, origin) == 1
@@ -23,8 +35,11 @@ for b, batch in ipairs(batches) do
     local sender, count, receipts = senders[n], senders[n + 1], senders[n + 2]
     next_key = next_key + 1
     if not known then
-      redis.call('XADD', KEYS[next_key], 'MAXLEN', '~', receipts_max, '*', 'count', count, 'receipts', receipts)
-      wake(sender, redis.call('HGET', presence, sender), 'receipts', '')
+      local sessions = redis.call('HGET', presence, sender)
+      keep(KEYS[next_key], count, receipts)
+      -- The reaper looks at whoever was seen; a sender that only uses HTTP would not be.
+      if not sessions then redis.call('HSETNX', seen, sender, '0\t0') end
+      wake(sender, sessions, 'receipts', '')
     end
   end
   if not known then

@@ -1,33 +1,33 @@
+#!lua flags=allow-oom
 -- nack: a holder failed. The attempt is counted; the message comes again later, or goes to the dead-letter box.
--- Uses shard, holding, failing
+-- Uses shard, mailboxes, consumers, exchanges, fence, holding, failing
 --
 -- KEYS  SHARD
---       21+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
+--       27 calls  HASH  see fence
+--       28+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         exchange, part
 --         dead_max      how many a dead-letter box holds
 --         mailboxes     each {address, priorities, session, retry, delay_ms or -1, reason, reason as JSON, entries}, where
 --                       entries is {lane index, stream id, attempt or 0 for any, lane index, …}
 -- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
 
-local dead_max, mailboxes = open()
+local exchange, part, dead_max, mailboxes = open()
 book.timed = true
-local refused = {}
 
-local next_key = SHARD_KEYS
-for m, mailbox in ipairs(mailboxes) do
-  local address, priorities, session, retry, delay_ms, reason, reason_json, entries = unpack(mailbox)
-  local boxes, buried, ready = {unpack(KEYS, next_key + 1, next_key + #priorities)}, false, false
-  local dead = KEYS[next_key + #priorities + 1]
-  next_key = next_key + #priorities + 1
-  settle_each(m, boxes, priorities, session, entries, refused, 'nacked', reason, function(box, priority, _, row, fields)
-    local became = fail(address, box, dead, dead_max, row, priority, fields, session, reason, reason_json, retry, delay_ms)
-    buried = buried or became == 'dead'
-    ready = ready or became == 'ready'
-  end)
-  if buried then settle_waiting(address, boxes) end
-  drop_puller(boxes, session)
-  if ready then wake(address, redis.call('HGET', presence, address), 'mail', '') end
-end
-
-local sent, fields = flush()
-return {sent, fields, refused}
+return once(exchange, part, function()
+  local refused = {}
+  for m, mailbox, boxes, dead in each(mailboxes, FENCED_KEYS, 1) do
+    local address, priorities, session, retry, delay_ms, reason, reason_json, entries = unpack(mailbox)
+    local buried, ready = false, false
+    settle_each(m, boxes, priorities, session, entries, refused, 'nacked', reason, function(box, priority, _, row, fields)
+      local became = fail(address, box, dead, dead_max, row, priority, fields, session, reason, reason_json, retry, delay_ms)
+      buried = buried or became == 'dead'
+      ready = ready or became == 'ready'
+    end)
+    if buried then settle_waiting(address, boxes) end
+    drop_puller(boxes, session)
+    if ready then wake(address, redis.call('HGET', presence, address), 'mail', '') end
+  end
+  return refused
+end)

@@ -1,13 +1,14 @@
--- overdue: what was to happen to an entry at a time that has come: a hold ends, a delay ends, a short TTL ends.
+#!lua flags=allow-oom
+-- overdue: what was to happen to an entry at a time that has come: a hold ends, a delay ends, a short TTL ends, a shadow ends.
 -- Every member is checked again here, so that a step taken since the worker looked stays as it is.
--- Uses shard, failing
+-- Uses shard, mailboxes, consumers, failing, shadows
 --
 -- KEYS  SHARD
---       21+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
+--       27+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         dead_max      how many a dead-letter box holds
 --         mailboxes     each {address, priorities, members}, where members is
---                       {kind, lane index, stream id, kind, …} and kind is "hold" | "park" | "ttl" | "bury"
+--                       {kind, lane index, stream id, kind, …} and kind is "hold" | "park" | "ttl" | "bury" | "shadow"
 -- Returns {outbox entry or "", its fields, became} with became per member "expired" | "failed" | "dead" | "ready" | "nothing"
 
 local dead_max, mailboxes = open()
@@ -18,8 +19,7 @@ local function is_session(consumer)
 end
 
 local function end_hold(address, box, dead, priority, row, fields)
-  local seq, accepted_at = string.match(fields[4], OPTS)
-  event('overdue', handle(row[1], priority), seq, row[4], row[2], 'ack timeout', accepted_at, text(book.now_ms - row[3]), fields[2])
+  event('overdue', handle(row[1], priority), row[4], row[2], 'ack timeout', taken_at(row), string.match(fields[2], KEY))
   tell(row[2], 'overdue\t' .. row[2] .. '\t' .. handle(row[1], priority))
   local now_is = fail(address, box, dead, dead_max, row, priority, fields, row[2], 'ack timeout', '"ack timeout"', true, 0)
   -- Another session should have it before the one that let it lie, which looks a moment later by itself.
@@ -29,6 +29,11 @@ local function end_hold(address, box, dead, priority, row, fields)
 end
 
 local function act(kind, address, box, dead, priority, id)
+  if kind == 'shadow' then
+    local shadow = shadows_of(address .. '\n' .. handle(id, priority), 1)[1]
+    if shadow then dispel('expired', shadow) end
+    return shadow and 'expired' or 'nothing'
+  end
   local found = redis.call('XRANGE', box, id, id)[1]
   if not found then return 'nothing' end
   local row, fields = pending(box, id, id, 1)[1], found[2]
@@ -45,17 +50,14 @@ local function act(kind, address, box, dead, priority, id)
     local reason = string.match(redis.call('HGET', failures, address .. '\t' .. handle(id, priority)) or '', '([^\t\n]*)$')
     return bury(address, box, dead, dead_max, id, priority, row[4], fields, '', reason, '', '') == 'dead' and 'dead' or 'nothing'
   end
+  end_push(address)
   if row then redis.call('XCLAIM', box, GROUP, READY, 0, id, 'JUSTID') end
   wake(address, redis.call('HGET', presence, address), 'mail', '')
   return 'ready'
 end
 
-local next_key = SHARD_KEYS
-for _, mailbox in ipairs(mailboxes) do
+for _, mailbox, boxes, dead in each(mailboxes, SHARD_KEYS, 1) do
   local address, priorities, members = unpack(mailbox)
-  local boxes = {unpack(KEYS, next_key + 1, next_key + #priorities)}
-  local dead = KEYS[next_key + #priorities + 1]
-  next_key = next_key + #priorities + 1
   local ended_some = false
   for n = 1, #members, 3 do
     local kind, lane, id = members[n], members[n + 1], members[n + 2]

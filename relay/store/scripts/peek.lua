@@ -1,48 +1,49 @@
+#!lua flags=no-writes
 -- peek: a look into a mailbox that leases nothing.
--- Uses shard
+-- Uses shard, walking, states
 --
 -- KEYS  SHARD
---       21+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
+--       27 windows  HASH  see states
+--       28 paused   HASH  see states
+--       29+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         address       whose mailbox it is
 --         lane index    where to go on
 --         after         and behind which stream id; "" for the lane's beginning
 --         limit         how many
 --         state         "" or "queued" | "held" | "delayed": only these
 --         type          false or only messages of this type
+--         sender        false or only messages from this agent, by its bare name
+--         with_body     whether bodies are wanted
 -- What has expired is not shown. A page may be short and still not be the last one: the look itself is bounded.
 -- Returns {next lane index or 0 at the end, next after, rows} with rows
---         {handle, "queued" | "held" | "delayed", attempt, holder or "", head, opts, body}
+--         {handle, "queued" | "held" | "delayed", attempt, why, until_ms or -1, holder or "", held since or -1, head, opts, body or ""}
 
-local lane, after, limit, wanted_state, wanted_type = open()
-local LOOK, MOST_LOOKED_AT, MOST_BYTES = 100, 2000, 4194304
-local rows, looked_at, size = {}, 0, 0
+local address, lane, after, limit, wanted_state, wanted_type, wanted_sender, with_body = open()
+local rows, waits = {}, nil
+local boxes = {unpack(KEYS, STATE_KEYS + 1)}
 
-local function state_of(row, opts)
-  if row then
-    if row[2] == READY then return 'queued', row[4], '' end
-    if row[2] == PARKED then return 'delayed', row[4], '' end
-    return 'held', row[4], row[2]
-  end
-  local not_before = string.match(opts, '^%d+\t%d+\t%d+\t(%d+)')
-  return tonumber(not_before) > book.now_ms and 'delayed' or 'queued', 1, ''
+-- The same for every message that waits here.
+local function why_here()
+  waits = waits or why_waiting(address, redis.call('HGET', presence, address), (holds_of(boxes)))
+  return waits
 end
 
-while lane <= #KEYS - SHARD_KEYS do
-  local box = KEYS[SHARD_KEYS + lane]
-  local found = redis.call('XRANGE', box, after == '' and '-' or '(' .. after, '+', 'COUNT', LOOK)
-  for _, one in ipairs(found) do
-    if #rows == limit or looked_at == MOST_LOOKED_AT or size > MOST_BYTES then return {lane, after, rows} end
-    after, looked_at = one[1], looked_at + 1
-    local fields = one[2]
-    local expires_at = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)')))
-    local state, attempt, holder = state_of(pending(box, one[1], one[1], 1)[1], fields[4])
-    local kind = string.match(fields[2], '^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([^\t]*)')
-    local fits = (wanted_state == '' or wanted_state == state) and (not wanted_type or wanted_type == kind)
-    if fits and expires_at > book.now_ms then
-      size = size + #fields[6]
-      rows[#rows + 1] = {handle(one[1], 10 - lane), state, attempt, holder, fields[2], fields[4], fields[6]}
-    end
-  end
-  if #found < LOOK then lane, after = lane + 1, '' end
+local function fits(head, state)
+  local from, kind = string.match(head, '^[^\t]*\t[^\t]*\t([^\t]*)\t[^\t]*\t([^\t]*)')
+  return (wanted_state == '' or wanted_state == state) and (not wanted_type or wanted_type == kind)
+    and (not wanted_sender or wanted_sender == from)
 end
-return {0, '', rows}
+
+lane, after = walk(boxes, lane, after, function(box, its_lane, id, fields)
+  if #rows == limit then return false end
+  local expires_at = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)')))
+  local entry = handle(id, 10 - its_lane)
+  local state, attempt, why, until_ms, holder, since =
+    state_of(address, entry, pending(box, id, id, 1)[1], fields[4], why_here)
+  if fits(fields[2], state) and expires_at > book.now_ms then
+    rows[#rows + 1] = {entry, state, attempt, why, until_ms, holder, since, fields[2], fields[4], with_body and fields[6] or ''}
+  end
+  return true
+end)
+return {lane, after, rows}

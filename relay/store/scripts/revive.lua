@@ -1,21 +1,24 @@
+#!lua
 -- revive: bring messages back from the dead-letter box into their mailbox, with no failed attempts.
+-- Not on a full server: dead letters can wait, and what is revived is kept for its whole time again.
 -- Uses shard
 --
 -- KEYS  SHARD
---       21+ one STREAM per lane, in the order of `priorities`, then the dead-letter box, STREAM
+--       27+ one STREAM per lane, in the order of `priorities`, then the dead-letter box, STREAM
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         address, priorities, max_messages, max_bytes, ttl_ms
+--         by            who wants it
 --         entries       ids in the dead-letter box
 -- Returns per entry {"revived", new handle} | {"full"} | {"duplicate"} if it was sent again meanwhile | {"not_found"}
 
-local address, priorities, max_messages, max_bytes, ttl_ms, entries = open()
+local address, priorities, max_messages, max_bytes, ttl_ms, by, entries = open()
 local boxes = {unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + #priorities)}
 local dead = KEYS[SHARD_KEYS + #priorities + 1]
 local own_messages, own_bytes = string.match(redis.call('HGET', caps, address) or '', '^(%d+)\t(%d+)$')
 max_messages, max_bytes = tonumber(own_messages or max_messages), tonumber(own_bytes or max_bytes)
 local depth, size = 0, tonumber(redis.call('HGET', bytes, address) or 0)
 for _, box in ipairs(boxes) do depth = depth + redis.call('XLEN', box) end
-local results, some = {}, false
+local results, some, size_before = {}, 0, size
 
 -- A revived message has its whole time again, and starts at once.
 local function renewed(opts)
@@ -36,7 +39,7 @@ for n, id in ipairs(entries) do
     results[n] = {'not_found'}
   else
     local fields = found[2]
-    local key, _, _, _, _, payload_bytes = string.match(fields[2], HEAD)
+    local key, tenant, to, from, _, thread, payload_bytes = string.match(fields[2], HEAD)
     if redis.call('HEXISTS', ids, key) == 1 then
       results[n] = {'duplicate'}
     elseif depth >= max_messages or size + tonumber(payload_bytes) > max_bytes then
@@ -47,21 +50,31 @@ for n, id in ipairs(entries) do
       local new_id = redis.call('XADD', boxes[10 - priority], '*', 'head', fields[2], 'opts', opts, 'body', renew_body(fields[6]))
       local entry = handle(new_id, priority)
       redis.call('XDEL', dead, id)
+      if thread ~= '' then
+        redis.call('ZADD', threads, 0, in_thread(tenant .. '\t' .. to .. '\t' .. from .. '\t' .. thread, seq))
+      end
       redis.call('HSET', ids, key, entry)
       redis.call('HDEL', ended, key)
       redis.call('HDEL', ended_before, key)
-      redis.call('ZADD', waiting, 'NX', book.now_ms, address)
       if priority > 0 then
         local digits = redis.call('HGET', lanes, address) or ''
         if not string.find(digits, priority, 1, true) then redis.call('HSET', lanes, address, digits .. priority) end
       end
       book.bytes[address] = (book.bytes[address] or 0) + tonumber(payload_bytes)
-      depth, size, some = depth + 1, size + tonumber(payload_bytes), true
-      event('revived', entry, seq, '0', '', '', book.now, '', fields[2])
+      depth, size, some = depth + 1, size + tonumber(payload_bytes), some + 1
+      note_event('revived' .. book.at .. entry .. '\t' .. seq .. '\t\t' .. by .. book.where .. '\t\t\t' .. fields[2])
       results[n] = {'revived', entry}
     end
   end
 end
-if some then wake(address, redis.call('HGET', presence, address), 'mail', '') end
+if some > 0 then
+  redis.call('ZADD', waiting, 'NX', book.now_ms, address)
+  enrol(address)
+  tally_mail(tenant_of(address), some, size - size_before)
+  tally(tenant_of(address), 'dead', -some)
+  redis.call('HINCRBY', totals, 'revived', some)
+  end_push(address)
+  wake(address, redis.call('HGET', presence, address), 'mail', '')
+end
 flush()
 return results

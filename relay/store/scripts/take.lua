@@ -1,26 +1,42 @@
+#!lua flags=allow-oom
 -- take: give sessions what is next in their mailboxes: what was released first, then what is new.
 -- Ends what has expired on the way, and parks what is not due yet.
--- Uses shard
+-- Uses shard, consumers, exchanges, fence
 --
 -- KEYS  SHARD
---       21+ per mailbox: one STREAM per lane, in the order of its `priorities`, highest first
+--       27 calls  HASH  see fence
+--       28+ per mailbox: one STREAM per lane, in the order of its `priorities`, highest first
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
---         mailboxes     each {address, priorities, session, room, began, ack_timeout_ms, known, is_puller, types}, where
---                       began      "" or the last id of the backlog: nothing newer is given before `drained`
---                       known      false, or the handles that the session knows it holds: what the store thinks it
---                                  holds beyond that was lost on the way and is given again
---                       is_puller  whether it gives way to an exclusive session
---                       types      false, or the only types it wants
+--         exchange, part
+--         mailboxes     each {address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types, credits_max}, where
+--                       room         how many messages it may be given, and room_bytes about how many bytes, but one at least
+--                       backlog_end  "" or the last id of the backlog: nothing newer is given before `drained`
+--                       known        false, or the handles that the session knows it holds: what the store thinks it
+--                                    holds beyond that was lost on the way and is given again
+--                       is_puller    whether it gives way to an exclusive session
+--                       types        false, or the only types it wants
+--                       credits_max  how many messages may be pushed to it when there is nothing left to take
 -- Returns {outbox entry or "", its fields, taken} with taken per mailbox "lanes" if it uses lanes that were not named, "busy",
 --         "gone" if the session is not registered any more, or
---         {gone, handle, attempt, seq, body, handle, attempt, …}: gone lists the known handles it holds no more
+--         {gone, is_cut, credits, pushed, handle, attempt, seq, head, opts, body, handle, attempt, …}: gone lists the known
+--         handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, credits are how
+--         many messages will be pushed to the session as they come, 0 if it must ask, and pushed is where their count starts
 
-local mailboxes = open()
+local exchange, part, mailboxes = open()
+carried_out(exchange, part)  -- a take is not sent again, but one that comes too late would give mail to nobody
 local taken = {}
+-- No two rounds of pushes count alike, so that what is late of one is not taken for a part of the next.
+local pushed = exchange * 1000000
+local call_bytes = 4 * 1024 * 1024  -- what one call gives in all, so that no answer is huge
 local addresses = {}
 for m, mailbox in ipairs(mailboxes) do addresses[m] = mailbox[1] end
 local used = redis.call('HMGET', lanes, unpack(addresses))
 local sessions = redis.call('HMGET', presence, unpack(addresses))
+local sizes = redis.call('HMGET', bytes, unpack(addresses))
+
+local function serves_alone(lines, session)
+  return string.find('\n' .. lines, '\n' .. session .. '\texclusive', 1, true) ~= nil
+end
 
 local function is_registered(lines, session)
   return lines and string.find('\n' .. lines, '\n' .. session .. '\t', 1, true) ~= nil
@@ -36,6 +52,8 @@ local function recover(address, boxes, priorities, session, known)
   for _, entry in ipairs(known) do
     if held[entry] then held[entry] = nil else gone[#gone + 1] = entry end
   end
+  -- The take whose answer was lost may still be on its way.
+  remember(part, '')
   for entry, at in pairs(held) do
     redis.call('XCLAIM', at[1], GROUP, READY, 0, at[2], 'JUSTID')
     redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
@@ -43,17 +61,28 @@ local function recover(address, boxes, priorities, session, known)
   return gone
 end
 
-local next_key = SHARD_KEYS
+local next_key = FENCED_KEYS
 for m, mailbox in ipairs(mailboxes) do
-  local address, priorities, session, room, began, ack_timeout_ms, known, is_puller, types = unpack(mailbox)
-  local boxes, given, ended_some = {}, {{}}, false
+  local address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types,
+    credits_max = unpack(mailbox)
+  local boxes, given, ended_some = {}, {{}, 0, 0, pushed}, false
   for n = 1, #priorities do boxes[n] = KEYS[next_key + n] end
   next_key = next_key + #priorities
+
+  -- put_off: what must not be given yet waits until its time has come, under whoever looks. Says whether it does.
+  local function put_off(box, priority, id, opts)
+    local not_before = string.match(opts, '^%d+\t%d+\t%d+\t(%d+)')
+    if tonumber(not_before) <= book.now_ms then return false end
+    redis.call('XCLAIM', box, GROUP, PARKED, 0, id, 'JUSTID')
+    -- Its time may have come already by another instance's clock, and nobody else would unpark it.
+    redis.call('ZADD', due, not_before, 'park\t' .. address .. '\t' .. handle(id, priority))
+    return true
+  end
 
   -- offer: hand one entry to the session, unless it has expired or its time has not come. Says whether it was given.
   local function offer(box, priority, id, fields, attempt)
     local entry = handle(id, priority)
-    local seq, accepted_at, expires_at, timed = string.match(fields[4], '^(%d+)\t(%d+)\t(%d+)\t.*(%d)$')
+    local seq, expires_at, timed = string.match(fields[4], '^(%d+)\t%d+\t(%d+)\t%d+\t%d+\t%d+\t%d\t%d\t(%d)')
     local timeout_ms = ack_timeout_ms
     if tonumber(expires_at) <= book.now_ms then
       redis.call('XCLAIM', box, GROUP, READY, 0, id, 'JUSTID')
@@ -62,24 +91,25 @@ for m, mailbox in ipairs(mailboxes) do
       return false
     end
     if timed == '1' then
-      local _, _, _, not_before, _, own_timeout_ms = string.match(fields[4], OPTS)
-      if tonumber(not_before) > book.now_ms then
-        redis.call('XCLAIM', box, GROUP, PARKED, 0, id, 'JUSTID')
-        -- Its time may have come already by another instance's clock, and nobody else would unpark it.
-        redis.call('ZADD', due, not_before, 'park\t' .. address .. '\t' .. entry)
-        return false
-      end
+      if put_off(box, priority, id, fields[4]) then return false end
+      local own_timeout_ms = string.match(fields[4], '^%d+\t%d+\t%d+\t%d+\t%d+\t(%d+)')
       if own_timeout_ms ~= '0' then timeout_ms = tonumber(own_timeout_ms) end
     end
     if timeout_ms > 0 then
       redis.call('ZADD', due, book.now_ms + timeout_ms, 'hold\t' .. address .. '\t' .. entry)
     end
-    event('taken', entry, seq, text(attempt), session, '', accepted_at, book.now, fields[2])
+    -- Of a first attempt whatever ends it tells when it was taken: most messages need no event of their delivery.
+    if attempt > 1 then event('taken', entry, text(attempt), session, '', '', string.match(fields[2], KEY)) end
     given[#given + 1] = entry
     given[#given + 1] = attempt
     given[#given + 1] = tonumber(seq)
+    given[#given + 1] = fields[2]
+    given[#given + 1] = fields[4]
     given[#given + 1] = fields[6]
     room = room - 1
+    room_bytes = room_bytes - #fields[6]
+    call_bytes = call_bytes - #fields[6]
+    if room > 0 and (room_bytes <= 0 or call_bytes <= 0) then given[2], room = 1, 0 end
     return true
   end
 
@@ -92,14 +122,15 @@ for m, mailbox in ipairs(mailboxes) do
   local function take_released(box, priority)
     local from = '-'
     while room > 0 do
-      local rows = pending(box, from, began == '' and '+' or began, types and 100 or room, READY)
+      local rows = pending(box, from, backlog_end == '' and '+' or backlog_end, types and 100 or room, READY)
       if #rows == 0 then return end
       for _, row in ipairs(rows) do
+        if room == 0 then return end
         local id, attempt = row[1], row[4]
         local found = redis.call('XRANGE', box, id, id)[1]
         if not found then
           redis.call('XACK', box, GROUP, id)
-        elseif room > 0 and is_wanted(found[2]) then
+        elseif is_wanted(found[2]) then
           redis.call('XCLAIM', box, GROUP, session, 0, id, 'JUSTID')
           offer(box, priority, id, found[2], attempt)
         end
@@ -108,23 +139,38 @@ for m, mailbox in ipairs(mailboxes) do
     end
   end
 
-  local function take_new(box, priority)
+  -- put_back: what was read and is not given now stays in its place: what is ready comes before what is new.
+  local function put_back(box, priority, found)
+    if put_off(box, priority, found[1], found[2][4]) then return end
+    redis.call('XCLAIM', box, GROUP, READY, 0, found[1], 'JUSTID')
+  end
+
+  local function take_new(box, priority, mean)
+    local has_read = false
     while room > 0 do
-      local reply = in_group('XREADGROUP', 'GROUP', GROUP, session, 'COUNT', room, 'STREAMS', box, '>')
+      local count = math.min(room, math.ceil(math.min(room_bytes, call_bytes) / mean))
+      local reply = in_group('XREADGROUP', 'GROUP', GROUP, session, 'COUNT', count, 'STREAMS', box, '>')
       if reply == nil then
         make_group(box)
-        reply = redis.call('XREADGROUP', 'GROUP', GROUP, session, 'COUNT', room, 'STREAMS', box, '>')
+        reply = redis.call('XREADGROUP', 'GROUP', GROUP, session, 'COUNT', count, 'STREAMS', box, '>')
       end
-      if not reply then return end
+      if not reply then
+        -- Replicas do not hear of a consumer that reads nothing. After two failovers it would be there again for ever.
+        if not has_read then drop_idle(box, session) end
+        return
+      end
+      has_read = true
       local past_backlog = false
       for _, found in ipairs(reply[1][2]) do
-        if past_backlog or began ~= '' and not came_before(found[1], began) then
+        if past_backlog or backlog_end ~= '' and not came_before(found[1], backlog_end) then
           -- Read too far: it waits at the front of the line until the backlog of every lane is through.
           past_backlog = true
-          redis.call('XCLAIM', box, GROUP, READY, 0, found[1], 'JUSTID')
+          put_back(box, priority, found)
+        elseif room == 0 then
+          -- Read too much: it is the next to be given.
+          put_back(box, priority, found)
         elseif not is_wanted(found[2]) then
-          -- Left for somebody else, in its place: what is ready comes before what is new.
-          redis.call('XCLAIM', box, GROUP, READY, 0, found[1], 'JUSTID')
+          put_back(box, priority, found)
         else
           offer(box, priority, found[1], found[2], 1)
         end
@@ -140,17 +186,26 @@ for m, mailbox in ipairs(mailboxes) do
   elseif known then
     given[1] = recover(address, boxes, priorities, session, known)
   end
+  end_push(address)
   -- A session that does not know yet that it was replaced, or given up for dead, gets nothing more: what it took now
   -- nobody would release.
   if not is_puller and not is_registered(sessions[m], session) then given, room = 'gone', 0 end
+  if room > 0 and call_bytes <= 0 then given[2], room = 1, 0 end
   for n, box in ipairs(boxes) do
-    if room > 0 and redis.call('XLEN', box) > 0 then
+    local depth = room > 0 and redis.call('XLEN', box) or 0
+    if depth > 0 then
       local priority = tonumber(string.sub(priorities, n, n))
       take_released(box, priority)
-      take_new(box, priority)
+      take_new(box, priority, math.max(1, tonumber(sizes[m] or 0) / depth))
     end
   end
   if ended_some then settle_waiting(address, boxes) end
+  -- Everything is taken that was there, so what comes next may go straight to whom it will belong.
+  local credits = type(given) == 'table' and room > 0 and credits_max - (#given - 4) / 6 or 0
+  if credits > 0 and priorities == '0' and serves_alone(sessions[m], session) then
+    redis.call('HSET', pushes, address, session .. '\t' .. text(credits) .. '\t' .. text(pushed))
+    given[3] = credits
+  end
   if is_puller then drop_puller(boxes, session) end
   taken[m] = given
 end

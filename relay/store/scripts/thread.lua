@@ -1,24 +1,50 @@
+#!lua flags=no-writes
 -- thread: how far one direction of a thread has come.
--- Uses shard
+-- Uses shard, shadows, walking
 --
 -- KEYS  SHARD
---       21+ one STREAM per lane of the recipient's mailbox
+--       27+ one STREAM per lane of the recipient's mailbox
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         thread key
--- Returns {last_seq, settled_seq, pending}: settled_seq is the number up to which nothing waits in the mailbox
+--         lane index    where to go on; 1 at first
+--         after         and behind which stream id; "" for the lane's beginning
+--         with_shadows  whether the sender asks, to whom they wait
+-- What has a thread stands in an index. What has none is looked for in the mailbox, a page at a time.
+-- Returns {last_seq, first number that waits or 0, how many wait, next lane index or 0 at the end, next after}, of this page
 
-local key = open()
-local pair, thread = string.match(key, '^([^\t]*\t[^\t]*\t[^\t]*)\t(.*)$')
+local key, lane, after, with_shadows = open()
+local MOST_SHADOWS = 2000
 local last = tonumber(redis.call('HGET', seqs, key) or redis.call('HGET', seqs_before, key) or 0)
-local first_waiting, count = nil, 0
-for n = SHARD_KEYS + 1, #KEYS do
-  for _, found in ipairs(redis.call('XRANGE', KEYS[n], '-', '+')) do
-    local its_pair, its_thread = string.match(found[2][2], '^([^\t]*\t[^\t]*\t[^\t]*)\t[^\t]*\t[^\t]*\t([^\t]*)\t')
-    if its_pair == pair and its_thread == thread then
-      local seq = tonumber((string.match(found[2][4], '^(%d+)')))
-      if not first_waiting or seq < first_waiting then first_waiting = seq end
-      count = count + 1
-    end
+local pair, thread = string.match(key, '^([^\t]*\t[^\t]*\t[^\t]*)\t(.*)$')
+local first, waiting_here = 0, 0
+
+local function count(seq)
+  if first == 0 or seq < first then first = seq end
+  waiting_here = waiting_here + 1
+end
+
+if with_shadows and lane == 1 and after == '' then
+  local tenant, recipient = string.match(key, KEY_PARTS)
+  for _, shadow in ipairs(shadows_of(tenant .. '/' .. recipient, MOST_SHADOWS)) do
+    local opts, its_thread = string.match(shadow, '^[^\n]*\n[^\n]*\n%d+\n([^\n]*)\n[^\n]*\n([^\n]*)$')
+    if its_thread == key then count(tonumber((string.match(opts, '^(%d+)')))) end
   end
 end
-return {last, first_waiting and first_waiting - 1 or last, count}
+if thread ~= '' then
+  local from, to = '[' .. key .. '\t0', '(' .. key .. '\t:'  -- ":" follows the digits
+  local in_mailbox = redis.call('ZRANGEBYLEX', threads, from, to, 'LIMIT', 0, 1)[1]
+  if in_mailbox then
+    count(tonumber(string.match(in_mailbox, '%d+$')))
+    waiting_here = waiting_here - 1 + redis.call('ZLEXCOUNT', threads, from, to)
+  end
+  return {last, first, waiting_here, 0, ''}
+end
+
+lane, after = walk({unpack(KEYS, SHARD_KEYS + 1)}, lane, after, function(_, _, _, fields)
+  local its_pair, its_thread = string.match(fields[2], '^([^\t]*\t[^\t]*\t[^\t]*)\t[^\t]*\t[^\t]*\t([^\t]*)\t')
+  if its_pair == pair and its_thread == '' then
+    count(tonumber((string.match(fields[4], '^(%d+)'))))
+  end
+  return true
+end)
+return {last, first, waiting_here, lane, after}

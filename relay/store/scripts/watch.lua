@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- watch: a puller waits for mail, and wants to be woken like a session.
 -- Uses shard
 --
@@ -10,6 +11,7 @@ local address, watcher, lease_ms = open()
 local sessions = redis.call('HGET', presence, address)
 if served_exclusively(sessions) then return 'busy' end
 local line = watcher .. '\tpuller'
+if not sessions then tally(tenant_of(address), 'online', 1) end
 if not string.find('\n' .. (sessions or '') .. '\n', '\n' .. line .. '\n', 1, true) then
   redis.call('HSET', presence, address, sessions and sessions .. '\n' .. line or line)
 end

@@ -1,11 +1,15 @@
+#!lua flags=no-writes
 -- where: where a message is, and how it ended if it did.
--- Uses shard
+-- Uses shard, shadows, states
 --
 -- KEYS  SHARD
---       21+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
+--       27 windows  HASH  see states
+--       28 paused   HASH  see states
+--       29+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         message key
--- Returns {"queued" | "held" | "delayed", entry, attempt, accepted_at}
+-- Returns {"queued" | "held" | "delayed", entry, attempt, accepted_at, why, until_ms or -1, holder or "", held since or -1,
+--         max_attempts or 0}
 --         | {"acked" | "dead" | "expired" | "cancelled", entry, attempt, at_ms} | {"unknown"}
 
 local key = open()
@@ -17,14 +21,28 @@ if not entry then
   return {how, its_entry, tonumber(attempt), tonumber(at_ms)}
 end
 
-local id, priority = string.match(entry, '^(%d+%-%d+)p?(%d?)$')
-local box = KEYS[SHARD_KEYS + 10 - (tonumber(priority) or 0)]
-local row = pending(box, id, id, 1)[1]
-local found = redis.call('XRANGE', box, id, id)[1]
-if not found then return {'unknown'} end
-local _, accepted_at, expires_at, not_before = string.match(found[2][4], OPTS)
+local boxes = {unpack(KEYS, STATE_KEYS + 1)}
+local function in_mailbox()
+  local id, priority = string.match(entry, '^(%d+%-%d+)p?(%d?)$')
+  local box = boxes[10 - (tonumber(priority) or 0)]
+  local found = redis.call('XRANGE', box, id, id)[1]
+  return found and found[2][4], pending(box, id, id, 1)[1]
+end
+
+local function in_shadow()
+  local shadow = shadow_of(key, entry)
+  return shadow and string.match(shadow, '^[^\n]*\n[^\n]*\n%d+\n([^\n]*)')
+end
+
+local hidden, opts, row = unmarked(entry), nil, nil
+entry = hidden or entry
+if hidden then opts = in_shadow() else opts, row = in_mailbox() end
+if not opts then return {'unknown'} end
+local _, accepted_at, expires_at, _, max_attempts = string.match(opts, OPTS)
 if tonumber(expires_at) <= book.now_ms then return {'expired', entry, row and row[4] or 0, tonumber(expires_at)} end
-local state = 'queued'
-if row and row[2] ~= READY then state = row[2] == PARKED and 'delayed' or 'held' end
-if not row and tonumber(not_before) > book.now_ms then state = 'delayed' end
-return {state, entry, row and row[4] or 1, tonumber(accepted_at)}
+local tenant, to = string.match(key, KEY_PARTS)
+local address = tenant .. '/' .. to
+local state, attempt, why, until_ms, holder, since = state_of(address, entry, row, opts, function()
+  return why_waiting(address, redis.call('HGET', presence, address), (holds_of(boxes)))
+end)
+return {state, entry, attempt, tonumber(accepted_at), why, until_ms, holder, since, tonumber(max_attempts)}

@@ -1,0 +1,18 @@
+"""A better allocator for a server that was built without one, where the machine has it."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+PLACES = ("/usr/lib/*/libjemalloc.so.2", "/usr/lib64/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2")
+
+
+def preloaded(places: Iterable[str] = PLACES) -> dict[str, str]:
+    """What the environment of such a server should have besides. A library that does not fit is ignored by the loader.
+
+    The packaged server is built with libc's allocator, which takes about a third of its time under load.
+    """
+    for place in places:
+        for library in sorted(Path("/").glob(place.lstrip("/"))):
+            return {"LD_PRELOAD": ":".join(filter(None, (os.environ.get("LD_PRELOAD"), str(library))))}
+    return {}

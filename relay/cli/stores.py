@@ -1,0 +1,43 @@
+"""The store itself, for the commands that look into it."""
+
+import dataclasses
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from relay.cli.embedded import running_url
+from relay.errors import ConfigurationError
+from relay.settings import Settings
+from relay.store.keys import Keys
+from relay.store.store import Store, open_store
+
+
+def url_of_store(chosen: Settings) -> str:
+    """The store that runs: the one that is set, or the embedded one. None is started. Raises ConfigurationError."""
+    url = _url(chosen)
+    if url is None:
+        raise ConfigurationError(
+            f"no store: RELAY_REDIS_URL is not set, and none runs in {chosen.data_dir} (RELAY_DATA_DIR)"
+        )
+    return url
+
+
+@asynccontextmanager
+async def store_at_hand(chosen: Settings) -> AsyncIterator[Store | None]:
+    """The store where it can be reached from here, with as many shards as it was made with. Raises StoreUnavailable."""
+    url = _url(chosen)
+    if url is None:
+        yield None
+        return
+    async with open_store(chosen, url) as store:
+        shards = int((await store.checkup.meta()).get("shards", chosen.shards))
+    async with open_store(dataclasses.replace(chosen, shards=shards), url) as store:
+        yield store
+
+
+def keys_by_settings(chosen: Settings) -> Keys:
+    """What the keys are called if the store was made with these settings."""
+    return Keys(chosen.shards, chosen.dedup_window_s * 1_000, chosen.message_ttl_s * 1_000)
+
+
+def _url(chosen: Settings) -> str | None:
+    return chosen.redis_url or running_url(chosen.data_dir)

@@ -1,0 +1,1 @@
+"""What the relay does, whichever way a client comes: take in, deliver, settle, keep watch."""

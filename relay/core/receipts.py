@@ -1,0 +1,146 @@
+"""Receipts of one session: read as they come, pushed while the client reads them, forgotten when it confirms."""
+
+import re
+from collections import deque
+from functools import partial
+
+from relay.core.agent_link import AgentLink
+from relay.core.intake import not_granted
+from relay.core.spending import Spending
+from relay.errors import Malformed
+from relay.store.rates import ACK
+from relay.store.receipts import RECEIPTS_MAX, ReceiptBatch, Receipts
+from relay.store.wakes import PushedReceipts
+from relay.telemetry.metrics import Metrics
+
+READ_BYTES = 16 * 1024  # what receipts are thought to be before they are there
+MAX_PUSHED = 200  # entries of outboxes, each up to 4 KiB of receipts, that a client has not confirmed
+_CURSOR = re.compile(r"(\d{1,18}-\d{1,18})\.([0-9a-f]{1,20}\.\d{1,18})\.(\d{1,18})")
+
+
+class ReceiptReader:
+    """Guarantees that receipts go out once a session, in their order, and that news during a read is not lost.
+
+    Most receipts are pushed: they come from the outbox of the recipient's shard, where they stay until the client has
+    confirmed them. Those that found no session wait in the sender's own stream, and are read from there. A cursor
+    covers both: the last entry of the stream, this session, and how many were pushed to it.
+    """
+
+    __slots__ = (
+        *("_cursor", "_forgetting", "_has_more", "_is_reading", "_link", "_metrics", "_pushed", "_receipts", "_sent"),
+        *("_session", "_spending", "_total", "is_stalled"),
+    )
+
+    def __init__(self, session: str, link: AgentLink, receipts: Receipts, metrics: Metrics, spending: Spending) -> None:
+        self.is_stalled = False  # receipts wait until the client has read what it was sent
+        self._session = session
+        self._link = link
+        self._receipts = receipts
+        self._metrics = metrics
+        self._spending = spending
+        self._cursor = "0-0"  # the last entry of the stream that was sent
+        self._sent: deque[str] = deque(maxlen=RECEIPTS_MAX)  # entries of the stream that are not confirmed
+        self._forgetting = 0  # calls under way that delete confirmed ones
+        self._is_reading = False
+        self._has_more = False
+        self._pushed: deque[tuple[int, PushedReceipts]] = deque()  # not confirmed, with their numbers
+        self._total = 0  # of those that were pushed
+
+    def push(self, receipts: PushedReceipts) -> bool:
+        """Sends receipts that came by themselves. False if there is no room: then they wait in the stream."""
+        if len(self._pushed) >= MAX_PUSHED or self._link.output.room() == 0:
+            return False
+        self._total += 1
+        self._pushed.append((self._total, receipts))
+        self._metrics.receipts += receipts.count
+        self._link.send(_frame(self._place(), receipts.receipts.encode()))
+        return True
+
+    def has(self, shard: int, outbox_entry: str) -> bool:
+        """Whether these were pushed and are not confirmed."""
+        return any((pushed.shard, pushed.outbox_entry) == (shard, outbox_entry) for _, pushed in self._pushed)
+
+    def end(self) -> None:
+        """The session is over: what its client has not confirmed goes to the stream, for the next one."""
+        while self._pushed:
+            self._receipts.hand_over(self._pushed.popleft()[1])
+
+    def _place(self) -> str:
+        return f"{self._cursor}.{self._session}.{self._total}"
+
+    def read(self) -> None:
+        """Fetches the receipts that came since the last look."""
+        if self._is_reading:
+            self._has_more = True
+        elif self._link.output.room() == 0:
+            self._has_more = self.is_stalled = True
+        else:
+            self._is_reading = True
+            self._link.output.reserve(READ_BYTES)
+            # If it has all confirmed, what is there is unread, also what a failover has brought back from before.
+            after = self._cursor if self._sent or self._forgetting else "0-0"
+            self._receipts.read(self._link.address, after, self._got)
+
+    def resume(self) -> None:
+        """The client has read what it was sent."""
+        self.is_stalled = False
+        if self._has_more and not self._is_reading:
+            self.read()
+
+    def _got(self, batches: list[ReceiptBatch] | None) -> None:
+        self._is_reading = False
+        self._link.output.reserve(-READ_BYTES)
+        if batches:
+            self._cursor = batches[-1].cursor
+            self._sent.extend(batch.cursor for batch in batches)
+            self._metrics.receipts += sum(batch.count for batch in batches)
+            texts = b",".join(batch.receipts for batch in batches if batch.receipts)
+            self._link.send(_frame(self._place(), texts, sum(batch.dropped for batch in batches)))
+        if self._has_more or batches:
+            self._has_more = False
+            self.read()
+
+    def confirm(self, cursor: str) -> None:
+        """Forgets everything up to the cursor. Raises Malformed."""
+        match = _CURSOR.fullmatch(cursor)
+        if match is None:
+            raise Malformed("Expected a cursor that came with receipts - at `$.cursor`")
+        stream_id, session, number = match.groups()
+
+        def spent(granted: int | None, retry_after_ms: int) -> None:
+            if granted:
+                self._forget(stream_id, int(number) if session == self._session else 0)
+            else:
+                self._link.send_error(not_granted(granted, retry_after_ms))
+
+        self._spending.spend(1, spent, ACK)
+
+    def _forget(self, stream_id: str, number: int) -> None:
+        while self._pushed and self._pushed[0][0] <= number:
+            receipts = self._pushed.popleft()[1]
+            self._receipts.done(receipts.shard, receipts.outbox_entry)
+        confirmed = []
+        while self._sent and _order(self._sent[0]) <= _order(stream_id):
+            confirmed.append(self._sent.popleft())
+        if confirmed:
+            self._forgetting += 1
+            self._receipts.forget(self._link.address, confirmed, partial(self._forgot, confirmed))
+
+    def _forgot(self, confirmed: list[str], well: bool) -> None:
+        """What the store could not delete goes with what is confirmed next."""
+        self._forgetting -= 1
+        if not well:
+            self._sent.extendleft(reversed(confirmed))
+
+
+def _order(entry: str) -> tuple[int, int]:
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number)
+
+
+def _frame(cursor: str, receipts: bytes, dropped: int = 0) -> bytes:
+    return b'{"op":"receipts","cursor":"%b","receipts":[%b]%b}' % (
+        cursor.encode(),
+        receipts,
+        b',"dropped":%d' % dropped if dropped else b"",
+    )

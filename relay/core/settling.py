@@ -1,0 +1,187 @@
+"""Settling: what a client does to what it holds, held to its rate and answered."""
+
+from typing import Any
+
+from relay.core.agent_link import AgentLink
+from relay.core.delivery import DeliveryPump
+from relay.core.intake import no_more_parts, not_granted, not_held
+from relay.core.life import note_settled
+from relay.core.reply_buffer import ReplyBuffer
+from relay.core.spending import Spending
+from relay.errors import Malformed, StoreUnavailable
+from relay.protocol.frames import Ack, Nack, Release, Reply, Touch, frame
+from relay.protocol.message import opaque
+from relay.store.rates import SETTLING
+from relay.store.settle import How, ReplyStep, Settlement, failure
+from relay.store.store import Store
+from relay.store.taken import Taken
+from relay.telemetry.metrics import Metrics
+
+
+class SessionSettling:
+    """Acks, nacks, releases, touches and replies of one session, carried out in the order in which they came.
+
+    A refused entry is always answered, a settled one only if its client asked for it.
+    """
+
+    __slots__ = (
+        *("_holder", "_is_timed", "_link", "_metrics", "_pump", "_replies", "_spending", "_store"),
+        "may_hold",
+    )
+
+    def __init__(
+        self,
+        link: AgentLink,
+        holder: str,
+        is_timed: bool,
+        pump: DeliveryPump,
+        store: Store,
+        metrics: Metrics,
+        replies: ReplyBuffer,
+        spending: Spending,
+    ) -> None:
+        self.may_hold = True  # a session that has no mailbox can hold nothing
+        self._link = link
+        self._holder = holder
+        self._is_timed = is_timed
+        self._pump = pump
+        self._store = store
+        self._metrics = metrics
+        self._replies = replies
+        self._spending = spending
+
+    def handle(self, received: Ack | Nack | Release | Touch | Reply) -> None:
+        """Raises TooLarge."""
+        match received:
+            case Ack():
+                self._settle("ack", received)
+            case Nack():
+                self._settle("nack", received, failure(received.reason, received.retry, received.delay_s))
+            case Release():
+                self._settle("release", received)
+            case Touch():
+                self._settle("touch", received, (int(received.extend_s * 1_000),))
+            case Reply():
+                self._reply(received)
+
+    def give_back(self, entries: list[str]) -> None:
+        """What came too late for a client that is about to go waits for another, uncounted."""
+        if entries:
+            settlement = Settlement("release", self._link.address, self._holder, entries, lambda _: None)
+            self._store.settling.settle(settlement)
+
+    def _settle(self, how: How, received: Ack | Nack | Release | Touch, extra: tuple[Any, ...] = ()) -> None:
+        entries, confirm = received.entries, received.confirm
+
+        def answer(refusals: dict[str, str] | None) -> None:
+            self._replies.done(len(settlement.entries))
+            self._settled(how, settlement.entries, refusals, confirm)
+
+        def spent(granted: int | None, retry_after_ms: int) -> None:
+            self._leave_unsettled(settlement, granted, retry_after_ms)
+            if settlement.entries:
+                self._store.settling.settle(settlement)
+
+        if not self.may_hold:
+            self._settled(how, entries, dict.fromkeys(entries, "lock_lost"), confirm)
+            return
+        settlement = Settlement(
+            *(how, self._link.address, self._holder, entries, answer),
+            backlog_end=self._pump.backlog_end,
+            timed=self._is_timed,
+            extra=extra,
+            rows=self._kept(entries) if how == "ack" else None,
+        )
+        self._replies.expect(len(settlement.entries))
+        self._spending.spend(len(settlement.entries), spent, SETTLING[how])
+
+    def _kept(self, entries: list[str]) -> list[Taken] | None:
+        """The deliveries that are acked, if they are all at hand, in the lane of most messages, and not acked yet."""
+        found = [row for entry in set(entries) if (row := self._pump.held.get(entry)) is not None and "p" not in entry]
+        if len(found) < len(entries) or any(row.is_acked for row in found):
+            return None
+        for row in found:
+            row.is_acked = True
+        return [self._pump.held[entry] for entry in entries]
+
+    def _leave_unsettled(self, settlement: Settlement, granted: int | None, retry_after_ms: int) -> None:
+        """What the rate does not allow stays as it is, and may be settled later."""
+        left = settlement.entries[granted or 0 :]
+        if left:
+            del settlement.entries[granted or 0 :]
+            if settlement.rows:
+                del settlement.rows[granted or 0 :]
+            self._replies.done(len(left))
+            error = not_granted(granted, retry_after_ms)
+            for entry in left:
+                self._replies.refuse_entry(error, entry)
+
+    def _settled(self, how: str, entries: list[str], refusals: dict[str, str] | None, confirm: bool) -> None:
+        if refusals is None:
+            away = StoreUnavailable("it may or may not be settled; the same again is safe")
+            for entry in entries:
+                self._replies.refuse_entry(away, entry)
+            return
+        held_s = self._let_go(how, entries, refusals)
+        note_settled(self._metrics, how, self._link.address, entries, refusals, held_s)
+        for entry, code in refusals.items():
+            self._replies.refuse_entry(not_held(code), entry)
+        if confirm:
+            self._link.send(frame("settled", entries=[entry for entry in entries if entry not in refusals]))
+        self._pump.run()
+
+    def _let_go(self, how: str, entries: list[str], refusals: dict[str, str]) -> list[float]:
+        """Frees the window of what the client holds no more; how long it had held what it acked."""
+        now_ms, held, held_s = self._store.clock.now_ms(), self._pump.held, []
+        for entry in entries:
+            row = held.get(entry)
+            if row is None:
+                continue
+            if how != "touch" or entry in refusals:
+                del held[entry]
+            if how == "ack" and entry not in refusals:
+                held_s.append(max(0, now_ms - row.taken_at_ms) / 1_000)
+        return held_s
+
+    # -- replies
+
+    def _reply(self, reply: Reply) -> None:
+        if not self.may_hold:
+            self._settled("reply", [reply.entry], {reply.entry: "lock_lost"}, reply.confirm)
+            return
+        payload = opaque(reply.payload, self._store.settings.max_payload_bytes)
+        if reply.more and self._store.memory.is_short:  # the last answer frees its request, a part only adds
+            self._replies.refuse_entry(self._store.memory.shortage(), reply.entry)
+            return
+
+        def answer(word: str) -> None:
+            self._replies.done(1)
+            self._replied(reply, word)
+
+        def spent(granted: int | None, retry_after_ms: int) -> None:
+            if granted:
+                self._store.settling.reply(step)
+                return
+            self._replies.done(1)
+            self._replies.refuse_entry(not_granted(granted, retry_after_ms), reply.entry)
+
+        backlog_end = self._pump.backlog_end
+        step = ReplyStep(self._link.address, self._holder, backlog_end, reply.entry, payload, reply.more, answer)
+        self._replies.expect(1)
+        self._spending.spend(1, spent)
+
+    def _replied(self, reply: Reply, word: str) -> None:
+        match word:
+            case "replied" if reply.more:
+                if reply.confirm:
+                    self._link.send(frame("settled", entries=[reply.entry]))
+            case "replied":
+                self._settled("reply", [reply.entry], {}, reply.confirm)
+            case "not_a_request":
+                self._link.send_error(Malformed("the entry is not a request", entry=reply.entry))
+            case "too_large" | "outbox_full":
+                self._replies.refuse_entry(no_more_parts(word, self._store.settings), reply.entry)
+            case "unavailable":
+                self._settled("reply", [reply.entry], None, reply.confirm)
+            case _:
+                self._settled("reply", [reply.entry], {reply.entry: word}, reply.confirm)

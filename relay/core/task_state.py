@@ -1,0 +1,33 @@
+"""Where a request is, the same for WebSocket, HTTP and A2A."""
+
+from dataclasses import dataclass
+
+from relay.store.store import Store
+from relay.store.tasks import Task
+
+REPLY_WITHIN_MS = 15_000  # an ack may be half of a reply, whose other half is on its way
+ENDS = frozenset(("replied", "acked", "dead", "expired", "cancelled"))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """`at_ms` is when it was accepted, or when it ended, if that is still known."""
+
+    state: str  # queued, delayed, held, or one of ENDS
+    at_ms: int | None = None
+
+
+async def task_state(store: Store, task: Task) -> TaskState:
+    """How a task ended is kept with it, for the mailbox forgets it sooner than the task. Raises StoreUnavailable."""
+    if task.reply is not None:
+        return TaskState("replied")
+    if task.ended is not None:
+        return TaskState(task.ended)
+    message = await store.lookup.where(task.requester, task.to, task.id)
+    if message is None:
+        return TaskState("expired")
+    if message.state == "acked" and store.clock.now_ms() - message.at_ms < REPLY_WITHIN_MS:
+        return TaskState("held")
+    if message.state in ENDS:
+        await store.tasks.close(task.requester, task.id, task.to, message.state)
+    return TaskState(message.state, message.at_ms)

@@ -1,0 +1,131 @@
+"""Wakes: what the store's scripts tell this instance, handed to whom it is about."""
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from relay.core.background import Background
+from relay.core.key_check import KeyCheck
+from relay.core.membership import Membership
+from relay.core.notifier import Notifier
+from relay.core.pauses import PauseSwitch
+from relay.core.sessions import Sessions
+from relay.errors import RelayError
+from relay.store.store import Store
+from relay.store.wakes import PushedReceipts, Wakes
+
+log = logging.getLogger(__name__)
+
+CONFIRMED_WITHIN_S = 1.0  # so soon what a client confirms is gone from the outbox
+
+
+class WakeDispatcher:
+    """A wake is a hint: whoever is woken looks for itself."""
+
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        membership: Membership,
+        notifier: Notifier,
+        keys: KeyCheck,
+        pauses: PauseSwitch,
+        background: Background,
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._membership = membership
+        self._notifier = notifier
+        self._keys = keys
+        self._pauses = pauses
+        self._background = background
+
+    def dispatch(self, wakes: Wakes) -> None:
+        for push in wakes.pushes:
+            if session := self._sessions.get(push.session):
+                session.pump.pushed(push)
+        for receipts in wakes.receipts:
+            self._receipts(receipts)
+        for line in wakes.lines:
+            match line:
+                case ["mail", address, "", pushed]:
+                    self._mail(address, [], int(pushed))
+                case ["mail", address, *but]:
+                    self._mail(address, but)
+                case ["receipts", address]:
+                    for session in self._sessions.of(address):
+                        session.read_receipts()
+                case [("lost" | "overdue") as word, name, entry]:
+                    self._lost(name, entry, others_first=word == "overdue")
+                case ["replaced", name]:
+                    self._replaced(name)
+                case ["removed", name]:
+                    self._removed(name)
+                case ["key", address]:
+                    self._background.spawn(self._keys.check(self._sessions.of(address)))
+                case [("paused" | "resumed") as word, name]:
+                    self._pauses.turn(name, word == "paused")
+                case ["probe", token]:
+                    self._background.spawn(self._answer(token))
+                case ["left", name, shard, entry]:
+                    self._left(name, int(shard), entry)
+                case ["task", requester, task_id]:
+                    self._notifier.notify(("task", requester, task_id))
+
+    async def _answer(self, token: str) -> None:
+        """The observer wants to know whether this instance hears."""
+        with suppress(RelayError):
+            await self._store.holds.answer_probe(token)
+
+    def _mail(self, address: str, but: list[str], pushed: int | None = None) -> None:
+        self._sessions.wake(address, *but, pushed=pushed)
+        self._notifier.notify(("mail", address))
+        if not self._sessions.of(address) and not self._notifier.is_awaited(("mail", address)):
+            self._background.spawn(self._disown(address))
+
+    def _lost(self, name: str, entry: str, others_first: bool) -> None:
+        if session := self._sessions.get(name):
+            session.pump.lose(entry, others_first)
+
+    def _left(self, name: str, shard: int, entry: str) -> None:
+        """Receipts are still in an outbox: not heard of here, or not confirmed by their sender."""
+        session = self._sessions.get(name)
+        if session is None or not session.receipts.has(shard, entry):
+            self._background.spawn(self._fetch_receipts(name, shard, entry))
+
+    async def _fetch_receipts(self, name: str, shard: int, entry: str) -> None:
+        """What a client has confirmed in this moment is soon gone from the outbox, and must not be sent again."""
+        await asyncio.sleep(CONFIRMED_WITHIN_S)
+        with suppress(RelayError):  # a worker finds it again
+            if receipts := await self._store.receipts.in_outbox(name, shard, entry):
+                self._receipts(receipts)
+
+    def _receipts(self, receipts: PushedReceipts) -> None:
+        session = self._sessions.get(receipts.session)
+        if session is None or not session.push_receipts(receipts):
+            self._store.receipts.hand_over(receipts)
+
+    def _replaced(self, name: str) -> None:
+        if session := self._sessions.get(name):
+            session.close("replaced")
+        self._notifier.notify(("replaced", name))
+
+    def _removed(self, name: str) -> None:
+        """Its agent was deleted. Its key is no longer valid; a token still is, and may register the agent again."""
+        session = self._sessions.get(name)
+        if session is not None and session.identity.key is not None:
+            session.close("unauthorized")
+        elif session is not None:
+            session.close("replaced")
+        self._notifier.notify(("replaced", name))
+
+    async def _disown(self, address: str) -> None:
+        """The store believes that an agent is served here, and it is not."""
+        registered: dict[str, str] = {}
+        with suppress(RelayError):  # the next wake tells of it again
+            (registered,) = await self._store.presence.registered(self._store.keys.shard(address), [address])
+        for name in registered:
+            is_here = self._sessions.get(name) is not None or self._notifier.is_awaited(("replaced", name))
+            if self._sessions.is_name_of_ours(name) and not is_here:
+                log.warning("session_disowned", extra={"agent": address, "session": name})
+                await self._membership.leave(address, name, "unknown here")

@@ -1,0 +1,1 @@
+"""Bodies of answers: types that mypy checks, and that the OpenAPI document shows."""

@@ -1,0 +1,22 @@
+"""The bridge from the store's callbacks to whoever can wait."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+Answer = TypeVar("Answer")
+
+
+async def answer_to(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
+    """What the callback that `ask` is given is called with. A caller that goes away does not disturb the call."""
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    ask(answer.set_result)
+    return await asyncio.shield(answer)
+
+
+async def answer_or_raise(ask: Callable[[Callable[[Answer | Exception], None]], None]) -> Answer:
+    """The same. An exception that is answered is raised."""
+    answer = await answer_to(ask)
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

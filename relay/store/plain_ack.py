@@ -1,0 +1,126 @@
+"""The call of ack_plain.lua: what is to be written is made here, from what was kept since the delivery."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from relay.store.redis.encoder import ENDED_BUCKETS, Number, ScriptEncoder
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
+from relay.store.taken import Taken
+
+RUN_BYTES = 4_096  # of receipts in one entry of the outbox, so that a number of them is also a bound in bytes
+
+
+class HeldAck:
+    """What one session acks: messages that it was given and has kept."""
+
+    __slots__ = ("address", "backlog_end", "holder", "is_timed", "rows", "tenant")
+
+    def __init__(self, address: str, holder: str, rows: list[Taken], backlog_end: str, is_timed: bool) -> None:
+        self.address = address
+        self.tenant = address[: address.index("/") + 1]  # as an address of it begins
+        self.holder = holder
+        self.rows = rows
+        self.backlog_end = _order(backlog_end)
+        self.is_timed = is_timed
+
+
+class Writing:
+    """What a call writes, gathered message by message."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self.keys: list[str] = []
+        self.records: list[str] = []
+        self.events: list[str] = []
+        self.tenants: dict[str, list[int]] = {}  # name -> messages, bytes
+        self.receipts: dict[tuple[str, str], list[list[str]]] = {}  # session, sender -> runs of receipts
+        self.due: list[str] = []
+        self.threads: list[str] = []
+
+    def add(self, ack: HeldAck) -> int:
+        """Returns the bytes of the payloads."""
+        total = 0
+        for row in ack.rows:
+            total += self._add(ack, row)
+        counts = self.tenants.setdefault(ack.address.partition("/")[0], [0, 0])
+        counts[0] += len(ack.rows)
+        counts[1] += total
+        return total
+
+    def _add(self, ack: HeldAck, row: Taken) -> int:
+        key, _, thread, _, size = row.head.rsplit("\t", 4)
+        seq, accepted_at, _, _, _, _, receipt, _, timed, *via = row.opts.split("\t")
+        entry, now_ms = row.entry, self._now_ms
+        self.keys.append(key)
+        self.records.append(f"acked\t{now_ms}\t{entry}\t{row.attempt}")
+        self.events.append(
+            f"acked\t{now_ms}\t{entry}\t\t{row.attempt}\t{ack.holder}\t\t\t\t{row.taken_at_ms}\t{key}\t\t\t\t"
+        )
+        pair, _, id = key.rpartition("\t")
+        if thread:
+            self.threads.append(f"{pair}\t{thread}\t{int(seq):016d}")
+        if timed == "1" or ack.is_timed:
+            self.due += (f"hold\t{ack.address}\t{entry}", f"ttl\t{ack.address}\t{entry}")
+        if receipt != "0":
+            was_stored = "true" if _order(entry) <= ack.backlog_end else "false"
+            quoted = id if '"' not in id and "\\" not in id else id.replace("\\", "\\\\").replace('"', '\\"')
+            sender = ack.tenant + pair[pair.rindex("\t") + 1 :]
+            text = (
+                f'{{"id":"{quoted}","to":"{ack.address}","state":"delivered","was_stored":{was_stored},'
+                f'"attempt":{row.attempt},"at_ms":{now_ms},"latency_ms":{max(0, now_ms - int(accepted_at))}}}'
+            )
+            self._receipt(via[0] if via else "", sender, text)
+        return int(size)
+
+    def _receipt(self, via: str, sender: str, text: str) -> None:
+        runs = self.receipts.get((via, sender))
+        if runs is None:
+            self.receipts[via, sender] = [[text]]
+        elif len(runs[-1]) * len(text) < RUN_BYTES:
+            runs[-1].append(text)
+        else:
+            runs.append([text])
+
+    def senders(self) -> Iterable[tuple[str, str]]:
+        """The session that sent, and `sender \\t count \\t receipts`."""
+        for (via, sender), runs in self.receipts.items():
+            for run in runs:
+                yield via, f"{sender}\t{len(run)}\t{','.join(run)}"
+
+
+def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Number, near_cap: int) -> bytes:
+    """The call, in the order of the script's header."""
+    keys, now_ms = encoder.keys, encoder.clock.now_ms()
+    writing = Writing(now_ms)
+    sizes = [writing.add(ack) for ack in acks]
+    senders = list(writing.senders())
+    names = keys.plain_ack_keys(shard, now_ms)
+    boxes = [keys.box(ack.address) for ack in acks]
+    arguments: list[Any] = [
+        *(now_ms, encoder.instance, number[0], number[1], encoder.settings.events_max_entries),
+        *(ENDED_BUCKETS * keys.dedup_window_ms, encoder.publish, keys.wake_prefix(shard), near_cap),
+        *(len(acks), len(writing.keys), len(writing.tenants), len(senders), len(writing.due), len(writing.threads)),
+        *(ack.address for ack in acks),
+        *(ack.holder for ack in acks),
+        *(len(ack.rows) for ack in acks),
+        *sizes,
+        *(row.entry for ack in acks for row in ack.rows),
+        *writing.keys,
+        *writing.records,
+        *writing.events,
+        *writing.tenants,
+        *(counts[0] for counts in writing.tenants.values()),
+        *(counts[1] for counts in writing.tenants.values()),
+        *(session for session, _ in senders),
+        *(receipts for _, receipts in senders),
+        *writing.due,
+        *writing.threads,
+    ]
+    count = len(names) + len(boxes)
+    return encode_command("EVALSHA", script("ack_plain").sha, count, *names, *boxes, *arguments)
+
+
+def _order(entry: str) -> tuple[int, int]:
+    milliseconds, _, number = entry.partition("-")
+    return int(milliseconds), int(number)

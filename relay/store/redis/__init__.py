@@ -1,0 +1,1 @@
+"""The transport: the only place that knows a socket to Redis."""

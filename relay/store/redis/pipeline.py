@@ -1,0 +1,121 @@
+"""The way of every command to the server: handed in here, carried out by the master that has its keys."""
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+from relay.store.redis.cluster import ClusterMasters
+from relay.store.redis.command import Command, Outcome
+from relay.store.redis.connect import Server
+from relay.store.redis.master import Master
+from relay.store.redis.masters import Masters, OneMaster
+from relay.store.redis.resp import encode_command
+from relay.store.redis.scripts import script
+from relay.store.redis.topology import Topology
+
+__all__ = ["Command", "CommandPipeline", "Outcome"]
+
+Source = Callable[[Container[int] | None], Iterable[Command]]
+
+
+class CommandPipeline:
+    """Callers hand in commands and are called back; what waits for one master goes out together.
+
+    `slots` says where each shard is on a Cluster.
+    """
+
+    def __init__(
+        self,
+        server: Server | Topology,
+        script_names: Iterable[str] = (),
+        replicate: bool = False,
+        slots: Sequence[int] = (),
+    ) -> None:
+        self.sources: list[Source] = []  # each gives the commands that wait for these shards, or for all
+        self.exchange = 0  # the number of the exchange whose commands are being made; see fence.lua
+        self.batch_sizes: Callable[[float], None] = lambda _: None  # how many commands went out together
+        self.exchange_s: Callable[[float], None] = lambda _: None  # how long each exchange took
+        self._last_exchange = 0
+        self.is_cluster = isinstance(server, Topology)
+        self.publish_word = "SPUBLISH" if self.is_cluster else "PUBLISH"  # on a Cluster a channel is in one slot
+        scripts = [script(name) for name in script_names]
+        self.masters: Masters = (
+            ClusterMasters(self, server, scripts, replicate, slots)
+            if isinstance(server, Topology)
+            else OneMaster(self, server, scripts, replicate)
+        )
+        self.run = self.masters.run
+        self.finish = self.masters.finish
+
+    def ring(self, shard: int) -> None:
+        """Something waits for this shard."""
+        self.masters.of_shard(shard).ring()
+
+    def ring_later(self, shard: int) -> None:
+        """Something does, and nobody waits for what comes of it."""
+        self.masters.of_shard(shard).ring_later()
+
+    def submit(self, command: Command) -> None:
+        """One command that is not gathered with others like it, but travels with them."""
+        self.masters.of_command(command).submit(command)
+
+    def submit_later(self, command: Command) -> None:
+        """The same, of one that nobody waits for."""
+        self.masters.of_command(command).submit(command, is_patient=True)
+
+    async def command(self, *parts: str | bytes | int, must_last: bool = False) -> Outcome:
+        """A plain command and its reply. Raises StoreUnavailable. Cancelling the caller leaves the command alone."""
+        return await self.reply(encode_command(*parts), must_last=must_last)
+
+    async def reply(self, packet: bytes, may_repeat: bool = True, must_last: bool = False) -> Outcome:
+        """The reply to one command; see command()."""
+        answer = _Answer()
+        self.submit(Command(packet, answer.done, may_repeat, must_last=must_last))
+        return await answer.outcome()
+
+    async def of_each(self, *parts: str | bytes | int) -> dict[Master, Any]:
+        """What every master says to a command about itself; StoreUnavailable is in the place of an answer."""
+        asked = {master: _Answer() for master in await self.masters.known()}
+        for master, answer in asked.items():
+            master.submit(Command(encode_command(*parts), answer.done))
+        return {master: await answer.future for master, answer in asked.items()}
+
+    async def info_of_each(self, *sections: str) -> dict[Master, dict[str, str]]:
+        """What INFO says of every master that answers. Raises StoreUnavailable if none does."""
+        replies = await self.of_each("INFO", *sections)
+        answers = {master: reply for master, reply in replies.items() if not isinstance(reply, Exception)}
+        if not answers:
+            raise next(iter(replies.values()))
+        return {
+            master: dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
+            for master, reply in answers.items()
+        }
+
+    # -- for the masters
+
+    def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
+        """The commands of a new exchange: these, and what waits for these shards, or for all."""
+        self._last_exchange += 1
+        self.exchange = self._last_exchange
+        for source in self.sources:
+            waiting.extend(source(shards))
+        if waiting:
+            self.batch_sizes(len(waiting))
+        return waiting
+
+
+class _Answer:
+    """The outcome of one command, for somebody who may have gone away by then."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def done(self, outcome: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+    async def outcome(self) -> Outcome:
+        outcome = await self.future
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome

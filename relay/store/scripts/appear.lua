@@ -1,0 +1,15 @@
+#!lua
+-- appear: an agent that has proved who it is becomes known, if it is not, and was seen now.
+-- Not on a full server: it only adds.
+-- Uses shard
+--
+-- KEYS  SHARD
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         address
+-- Returns "new" | "known"
+
+local address = open()
+redis.call('HSET', seen, address, book.now .. '\t' .. back_at(address))
+if redis.call('HSETNX', agents, address, '{"registered_at_ms":' .. book.now .. '}') == 0 then return 'known' end
+enrol(address)
+return 'new'

@@ -1,0 +1,14 @@
+#!lua flags=allow-oom
+-- probe: tell an instance something on the way of wakes, to see that it hears.
+-- Uses shard
+--
+-- KEYS  SHARD
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         probed        the instance
+--         token         what it is to answer
+-- Returns how many heard it
+
+local probed, token = open()
+tell(probed .. '.', 'probe\t' .. token)
+flush()
+return book.wakes_sent - book.wakes_unheard

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- recount: count from the ground what each tenant of a shard has.
+-- It reads whole indexes, and is only for data that are older than the sums.
+-- Uses shard, shadows
+--
+-- KEYS  SHARD
+--       27+ per agent: its dead-letter box, STREAM
+-- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+--         addresses     every agent on the roster
+-- Returns those on the roster that were not named: then nothing is counted, for their dead letters would be left out
+
+local addresses = open()
+local named, others = {}, {}
+for _, address in ipairs(addresses) do named[address] = true end
+for _, address in ipairs(redis.call('ZRANGE', roster, 0, -1)) do
+  if not named[address] then others[#others + 1] = address end
+end
+if #others > 0 then return others end
+redis.call('DEL', sums)
+local known = redis.call('HGETALL', ids)
+for n = 1, #known, 2 do
+  if not unmarked(known[n + 1]) then tally(string.match(known[n], '^[^\t]*'), 'messages', 1) end
+end
+for _, address in ipairs(redis.call('HKEYS', presence)) do tally(tenant_of(address), 'online', 1) end
+local sizes = redis.call('HGETALL', bytes)
+for n = 1, #sizes, 2 do tally(tenant_of(sizes[n]), 'bytes', tonumber(sizes[n + 1])) end
+for n, address in ipairs(addresses) do tally(tenant_of(address), 'dead', redis.call('XLEN', KEYS[SHARD_KEYS + n])) end
+redis.call('HSET', sums, 'counted', book.now)
+return others

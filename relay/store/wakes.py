@@ -1,0 +1,74 @@
+"""Wakes: what the scripts tell an instance, as it comes over its channel."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from relay.store.taken import Taken
+
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class Push(Struct, frozen=True):
+    """Messages that accept_plain.lua has made a session's own."""
+
+    session: str
+    total: int  # how many have been pushed to it by now; see take.lua for where this starts
+    rows: list[Taken]
+
+
+class PushedReceipts(Struct, frozen=True):
+    """Receipts that ack_plain.lua has put into a shard's outbox for the session that sent the messages."""
+
+    session: str
+    shard: int
+    outbox_entry: str
+    sender: str
+    count: int
+    receipts: str  # JSON, with commas between
+
+
+class Wakes(Struct, frozen=True):
+    """One publication. What was pushed comes before what the lines say of the same mailbox."""
+
+    lines: list[list[str]]  # a word, and what it is about
+    pushes: list[Push]
+    receipts: list[PushedReceipts]
+
+
+def parse_wakes(shard: int, data: bytes) -> Wakes:
+    """Receipts after a 1, or lines, and behind them messages after a 0."""
+    if data.startswith(b"\1"):
+        return Wakes([], [], _receipts(shard, _decode(data[1:])))
+    text, has_pushes, packed = data.partition(b"\0")
+    return Wakes(_lines(text), _pushes(_decode(packed)) if has_pushes else [], [])
+
+
+def _lines(text: bytes) -> list[list[str]]:
+    return [line.split("\t") for line in text.decode().split("\n")] if text else []
+
+
+def _pushes(flat: list[Any]) -> list[Push]:
+    """session, total, count, and so many times: handle, seq, head, opts, body."""
+    pushes = []
+    n = 0
+    while n < len(flat):
+        session, total, count = flat[n : n + 3]
+        n += 3
+        rows = [
+            Taken(flat[at], 1, flat[at + 1], flat[at + 2], flat[at + 3], flat[at + 4].encode())
+            for at in range(n, n + 5 * count, 5)
+        ]
+        n += 5 * count
+        pushes.append(Push(session, total, rows))
+    return pushes
+
+
+def _receipts(shard: int, flat: list[Any]) -> list[PushedReceipts]:
+    """session, outbox entry, `sender \\t count \\t receipts`, and so on."""
+    pushed = []
+    for session, outbox_entry, receipts in zip(*[iter(flat)] * 3, strict=True):
+        sender, count, texts = receipts.split("\t", 2)
+        pushed.append(PushedReceipts(session, shard, outbox_entry, sender, int(count), texts))
+    return pushed

@@ -1,0 +1,65 @@
+"""Which process does the work of a worker now, when it last did, and which workers fail."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+from relay.store.redis.encoder import ScriptEncoder, keyed_packet
+from relay.store.redis.pipeline import CommandPipeline
+from relay.store.redis.scripts import script
+
+FAILING_FOR_MS = 60_000  # a worker that has not complained for this long is gone or well again
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The last time that a worker did its duty in all shards."""
+
+    at_ms: int  # when it ended
+    process: str
+    done: int  # how much there was to do
+    took_ms: int
+    every_s: float  # how long it is to the next one
+
+
+class WorkerLeases:
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
+        self._pipeline = pipeline
+        self._clock = encoder.clock
+        self._keys = encoder.keys
+
+    async def lease(self, worker: str, holder: str, lease_ms: int) -> bool:
+        """Whether this holder should do the work now. It only saves work: two holders at once do no harm."""
+        packet = keyed_packet(script("lease"), self._keys.lease(worker), holder, lease_ms)
+        return bool(await self._pipeline.reply(packet) == b"leased")
+
+    async def leased(self, workers: Iterable[str]) -> set[str]:
+        """Of these, those that some process does now."""
+        return {worker for worker in workers if await self._pipeline.command("EXISTS", self._keys.lease(worker))}
+
+    async def report(self, worker: str, error: str) -> None:
+        """Says how a worker fares: an empty error when it works."""
+        if error:
+            await self._pipeline.command("HSET", self._keys.workers, worker, f"{self._clock.now_ms()}\t{error}")
+        else:
+            await self._pipeline.command("HDEL", self._keys.workers, worker)
+
+    async def note_round(self, worker: str, last: Round) -> None:
+        line = f"{last.at_ms}\t{last.process}\t{last.done}\t{last.took_ms}\t{last.every_s}"
+        await self._pipeline.command("HSET", self._keys.rounds, worker, line)
+
+    async def rounds(self) -> dict[str, Round]:
+        """The last round of every worker that ever had one; what another version noted is left out."""
+        flat = await self._pipeline.command("HGETALL", self._keys.rounds)
+        lines = {flat[n].decode(): flat[n + 1].decode().split("\t") for n in range(0, len(flat), 2)}
+        return {worker: _round(*columns) for worker, columns in lines.items() if len(columns) == len(fields(Round))}
+
+    async def failing(self) -> dict[str, str]:
+        """The workers that failed lately, and why."""
+        flat = await self._pipeline.command("HGETALL", self._keys.workers)
+        since_ms = self._clock.now_ms() - FAILING_FOR_MS
+        reports = {flat[n].decode(): flat[n + 1].decode().partition("\t") for n in range(0, len(flat), 2)}
+        return {worker: error for worker, (at_ms, _, error) in reports.items() if int(at_ms) >= since_ms}
+
+
+def _round(at_ms: str, process: str, done: str, took_ms: str, every_s: str) -> Round:
+    return Round(int(at_ms), process, int(done), int(took_ms), float(every_s))

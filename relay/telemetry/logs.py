@@ -1,0 +1,90 @@
+"""Logs: events with fields, as JSON or readable text; addresses can be hashed, payloads never come here."""
+
+import json
+import logging
+import re
+import sys
+import time
+from datetime import UTC, datetime
+from hashlib import blake2s
+from textwrap import indent
+from typing import Any
+
+import orjson
+
+from relay.settings import Settings
+
+LIFE = logging.getLogger("relay.core.life")  # each step of each message, at level debug
+ADDRESS_FIELDS = ("agent", "to", "sender", "address", "remote")
+_WORD = re.compile(r"""(?:(?!["'=\\])[!-~])+""")  # printable ASCII without blanks, quotes, backslashes and "="
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class Formatter(logging.Formatter):
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._json = settings.log_format == "json"
+        self._hashed = settings.log_addresses == "hashed"
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if self._hashed:
+            fields |= {name: _hashed(fields[name]) for name in ADDRESS_FIELDS if name in fields}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return self._as_json(record, fields) if self._json else self._as_text(record, fields)
+
+    def _as_json(self, record: logging.LogRecord, fields: dict[str, Any]) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "logger": record.name,
+            **fields,
+        }
+        return orjson.dumps(line, default=str).decode()
+
+    def _as_text(self, record: logging.LogRecord, fields: dict[str, Any]) -> str:
+        exception = fields.pop("exception", None)
+        pairs = " ".join(f"{name}={_as_word(value)}" for name, value in fields.items())
+        line = f"{self.formatTime(record)} {record.levelname.lower():7} {record.getMessage()} {pairs}".rstrip()
+        return f"{line}\n{indent(exception, '    ')}" if exception else line
+
+
+def _as_word(value: object) -> str:
+    """A value that cannot be taken for another field or another line: what a client chose may stand in it."""
+    text = str(value)
+    return text if _WORD.fullmatch(text) else json.dumps(text)
+
+
+class Seldom:
+    """Logs what strangers can bring about at will: each event once in a while, with how many there were."""
+
+    def __init__(self, log: logging.Logger, every_s: float = 10.0) -> None:
+        self._log = log
+        self._every_s = every_s
+        self._last: dict[str, tuple[float, int]] = {}  # event -> when it was logged, how many were not since
+
+    def warning(self, event: str, **fields: Any) -> None:
+        now = time.monotonic()
+        logged_at, left_out = self._last.get(event, (-self._every_s, 0))
+        if now - logged_at < self._every_s:
+            self._last[event] = (logged_at, left_out + 1)
+            return
+        self._last[event] = (now, 0)
+        self._log.warning(event, extra=fields | ({"left_out": left_out} if left_out else {}))
+
+
+def _hashed(value: object) -> str:
+    return blake2s(str(value).encode(), digest_size=6).hexdigest()
+
+
+def configure(settings: Settings) -> None:
+    """Sends every log of this process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Formatter(settings))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)

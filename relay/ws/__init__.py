@@ -1,0 +1,1 @@
+"""WebSocket: sockets, handshake, closing."""

@@ -1,0 +1,130 @@
+"""WebSocket frames as they are written, and as they come in."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from aiohttp._websocket.reader import WebSocketDataQueue, WebSocketReader
+
+CLOSE_TIMEOUT_S = 2.0  # how long a client may take to answer a close
+LINGER_POLL_S = 0.05
+FRAMES_A_TURN = 32  # of one client, before others have their turn of the event loop
+QUEUE_BYTES = 64 * 1024  # of frames that came and were not taken; then the client is not read on
+PING = b"\x89\x00"
+TCP_ESTABLISHED = 1  # the first byte of TCP_INFO
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A whole, unmasked text frame as RFC 6455 has it."""
+    size = len(payload)
+    if size < 126:
+        return b"\x81%c%b" % (size, payload)
+    if size < 65_536:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2), payload)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8), payload)
+
+
+def close_frame(code: int, reason: str) -> bytes:
+    """A whole close frame; reasons are short words."""
+    payload = code.to_bytes(2) + reason.encode()
+    return b"\x88%c%b" % (len(payload), payload)
+
+
+def pong_frame(payload: bytes) -> bytes:
+    """The answer to a ping, with what it carried."""
+    return b"\x8a%c%b" % (len(payload), payload)
+
+
+def is_there(transport: asyncio.Transport | None) -> bool:
+    """Whether the client has not closed its end, which is known here before what it sent last is read."""
+    if transport is None or transport.is_closing():
+        return False  # its socket cannot be asked any more
+    end: socket.socket | None = transport.get_extra_info("socket")
+    if end is None or not hasattr(socket, "TCP_INFO"):
+        return True
+    return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
+
+
+LOOK = WSMessage(WSMsgType.PONG, b"", None)  # nothing came: what must be waited for is looked after
+
+WHOLE = (WSMsgType.TEXT, WSMsgType.BINARY)  # others may come between the fragments of one
+
+Taker = Callable[[Any], bool]
+
+
+class FrameQueue(WebSocketDataQueue):
+    """Frames that wait for their listener. While it waits for them, and for nothing else, a taker gets them at once.
+
+    Waking a listener costs more than most frames do. After FRAMES_A_TURN of them it is woken all the same, so that
+    others have their turn.
+    """
+
+    taker: Taker | None = None  # says whether it goes on; else the listener has to look after something
+    is_awaited = False
+    _protocol: Any  # the connection, which counts what is not whole
+    _taken = 0
+
+    def feed_data(self, data: Any, size: int) -> None:
+        if (
+            self.taker is None
+            or not self.is_awaited
+            or self._buffer
+            or self._taken == FRAMES_A_TURN
+            or data.type is not WSMsgType.TEXT
+        ):
+            if data.type in WHOLE:
+                self._protocol.half = 0
+            super().feed_data(data, size)
+            return
+        self._protocol.half = 0
+        self._taken += 1
+        if not self.taker(data.data):
+            super().feed_data(LOOK, 0)
+
+    async def read(self) -> Any:
+        self._taken, self.is_awaited = 0, True
+        try:
+            return await super().read()
+        finally:
+            self.is_awaited = False
+
+
+class Socket(web.WebSocketResponse):
+    """Takes turns with other sockets, and lets a client that sends too large a frame read why it is closed."""
+
+    frames = 0  # that were asked for so far
+    _reader: FrameQueue
+
+    def _post_start(self, request: web.BaseRequest, protocol: str | None, writer: Any) -> None:
+        """As aiohttp has it, with a queue of ours."""
+        assert self._loop is not None
+        self._ws_protocol, self._writer = protocol, writer
+        self._reader = FrameQueue(request._protocol, QUEUE_BYTES, loop=self._loop)
+        self._parser = WebSocketReader(self._reader, self._max_msg_size, compress=False, decode_text=False)
+        request.protocol.set_parser(self._parser)
+        request.protocol.keep_alive(False)
+
+    def take(self, taker: Taker) -> None:
+        """From now on frames need not wait to be received."""
+        self._reader.taker = taker
+
+    async def receive_in_turn(self) -> WSMessage:
+        """The next frame. Those that are there already come without waiting: only this gives others a turn."""
+        self.frames += 1
+        if self.frames % FRAMES_A_TURN == 0:
+            await asyncio.sleep(0)
+        return await self.receive()
+
+    async def close(self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True) -> bool:
+        transport = self._req.transport if self._req is not None else None
+        if code == WSCloseCode.MESSAGE_TOO_BIG and transport is not None and not self.closed:
+            # Closed with unread data waiting, the connection would be reset and the close frame lost with it. What
+            # still comes is read and dropped meanwhile.
+            transport.write(close_frame(code, "too large"))
+            gone_at = time.monotonic() + CLOSE_TIMEOUT_S
+            while not transport.is_closing() and time.monotonic() < gone_at:  # noqa: ASYNC110 - nobody else tells
+                await asyncio.sleep(LINGER_POLL_S)
+        return await super().close(code=code, message=message, drain=drain)
