@@ -4,7 +4,7 @@ import importlib
 import re
 import sys
 
-from spark.store import StoreError
+from spark.sources.store import StoreError
 
 JOBS = ("archive", "dump", "report", "audit")
 _IN_TRACE = re.compile(r"StoreError: (.+)")
@@ -28,8 +28,8 @@ def clear_cause(error: Exception) -> str | None:
     """What the store cannot do. From a data source it comes back through the JVM, as text in another error."""
     if isinstance(error, StoreError):
         return str(error)
-    found = _IN_TRACE.search(str(error))
-    return found[1] if found else None
+    told = _IN_TRACE.search(str(error))
+    return told[1] if told else None
 
 
 def complain(text: str) -> int:

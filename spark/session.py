@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark.mailboxes import RelayMailboxes
-from spark.ranges import RelayEventRanges
-from spark.source import RelayEvents
+from spark.sources.event_ranges import RelayEventRanges
+from spark.sources.events import RelayEvents
+from spark.sources.mailboxes import RelayMailboxes
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",

@@ -15,11 +15,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark import folders
-from spark.compaction import compact
+from spark.archive import folders
+from spark.archive.compaction import compact
+from spark.archive.writer import Written, writer
 from spark.session import spark_session
-from spark.store import Place, Store, StoreError, locate, options_from_environ
-from spark.writing import Written, writer
+from spark.sources.store import Place, Store, StoreError, locate, options_from_environ
 
 TRIGGER_EVERY = "10 seconds"
 POLL_S = 0.2
@@ -146,7 +146,7 @@ def _start(spark: SparkSession, options: dict[str, str], archive: Archive, once:
 
 
 def _telling(archive: Archive, write: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
-    """A person is told of every batch, and of what is missing from it."""
+    """Reports every batch, and what is missing from it."""
 
     def write_and_tell(ranges: DataFrame, batch: int) -> None:
         events, lost = archive.events, archive.lost
@@ -158,11 +158,15 @@ def _telling(archive: Archive, write: Callable[[DataFrame, int], None]) -> Calla
     return write_and_tell
 
 
+def parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(prog="relay spark archive", description=__doc__)
+    own.add_argument("--out", required=True, type=Path, help="the folder of the archive")
+    own.add_argument("--once", action="store_true", help="archive what is there now, and end")
+    return own
+
+
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="relay spark archive", description=__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="the folder of the archive")
-    parser.add_argument("--once", action="store_true", help="archive what is there now, and end")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     spark = spark_session("archive")
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which would break off a call

@@ -16,17 +16,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from redis.exceptions import RedisError
 
-from spark.archived import read_dump, read_events
+from spark.archive.reader import read_dump, read_events
 from spark.errors import BadInput
-from spark.live import Tail, late_receipts, now_ms, tail
 from spark.period import Period, add_period
 from spark.schemas import EXCEPTIONS
 from spark.session import spark_session
-from spark.store import Store, StoreError, locate, options_from_environ
+from spark.sources.store import Store, StoreError, locate, options_from_environ
+from spark.sources.unarchived import Tail, late_receipts, now_ms, tail
 from spark.transforms import exceptions
 from spark.transforms.books import decidable, edges, missing_from, totals
 from spark.transforms.lives import ENDS, ENTRY, beginnings_and_ends, lives
-from spark.transforms.sequences import holes, numbered
+from spark.transforms.sequences import blocked, holes, numbered
 
 SHOWN = 100  # exceptions in the table; --json has them all
 DUMP_TAKES_MS = 600_000  # a dump's first file may be written this long after the first mailbox was read
@@ -56,7 +56,7 @@ class Books:
 
 def main(argv: list[str]) -> int:
     """Prints the books. Returns 0 if they balance, 1 if they do not, 2 for what it cannot work with."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         books = audit(spark_session("audit"), options)
     except (BadInput, StoreError, RedisError, PySparkException) as error:
@@ -82,23 +82,23 @@ def audit(spark: SparkSession, options: argparse.Namespace) -> Books:
             .join(F.broadcast(shards), on="shard", how="left")
             .persist(StorageLevel.MEMORY_AND_DISK)
         )
-        found = _in_the_archive(events, shards, of_messages, options.ttl_s * 1_000)
+        problems = _in_the_archive(events, shards, of_messages, options.ttl_s * 1_000)
         lost = None
         if mailboxes := _mailboxes(spark, options, store):
             _say("audit: comparing with the mailboxes")
             lost = _lost(spark, of_messages, mailboxes, store).where(period.has("accepted_at"))
             known = mailboxes.rows.join(F.broadcast(shards), on="shard", how="left")
-            found += [lost, *_in_the_mailboxes(known, of_messages, mailboxes.from_ms, options.sweep_every_s * 1_000)]
+            problems += [lost, *_in_the_mailboxes(known, of_messages, mailboxes.from_ms, options.sweep_every_s * 1_000)]
         if store:
-            found.append(_late_receipts(spark, store))
-        return _books(of_messages.where(period.has("accepted_at")), lost, found, period)
+            problems.append(_late_receipts(spark, store))
+        return _books(of_messages.where(period.has("accepted_at")), lost, problems, period)
 
 
-def _books(of_messages: DataFrame, lost: DataFrame | None, found: list[DataFrame], period: Period) -> Books:
+def _books(of_messages: DataFrame, lost: DataFrame | None, problems: list[DataFrame], period: Period) -> Books:
     counts = of_messages.transform(totals).first()
     assert counts is not None
     waiting = counts["open"] - (lost.count() if lost else 0)
-    of_the_period = exceptions.together(*found).where(F.col("accepted_at").isNull() | period.has("accepted_at"))
+    of_the_period = exceptions.together(*problems).where(F.col("accepted_at").isNull() | period.has("accepted_at"))
     rows = of_the_period.select(*COLUMNS).collect()
     return Books(
         {name: int(counts[name]) for name in ("accepted", "revived", *ENDS)} | {"waiting": int(waiting)},
@@ -114,8 +114,12 @@ def _in_the_archive(events: DataFrame, shards: DataFrame, of_messages: DataFrame
         of_messages.transform(exceptions.ended_twice),
         of_messages.transform(exceptions.no_accept),
         of_messages.transform(exceptions.doubled),
-        of_messages.transform(numbered).transform(holes(ttl_ms)).transform(exceptions.hole),
+        _with_numbers(events, of_messages).transform(holes(ttl_ms)).transform(exceptions.hole),
     ]
+
+
+def _with_numbers(events: DataFrame, of_messages: DataFrame) -> DataFrame:
+    return of_messages.transform(numbered).unionByName(events.transform(blocked))
 
 
 def _in_the_mailboxes(known: DataFrame, of_messages: DataFrame, now_ms: int, sweep_ms: float) -> list[DataFrame]:
@@ -151,13 +155,13 @@ def _lost(spark: SparkSession, of_messages: DataFrame, mailboxes: Mailboxes, sto
     shards = missing.select("shard", "last").distinct().collect()
     tails = {row["shard"]: tail(store, row["shard"], row["last"]) for row in shards}
     ended_since = _ends(spark, list(tails.values()))
-    trimmed = [shard for shard, one in tails.items() if not one.is_whole]
+    trimmed = [shard for shard, live in tails.items() if not live.is_whole]
     return missing.join(ended_since, on=list(ENTRY), how="left_anti").transform(exceptions.lost(trimmed))
 
 
 def _ends(spark: SparkSession, tails: list[Tail]) -> DataFrame:
     schema = ", ".join(f"`{name}` string" for name in ENTRY)
-    return spark.createDataFrame([end for one in tails for end in one.ends], schema)
+    return spark.createDataFrame([end for live in tails for end in live.ends], schema)
 
 
 def _late_receipts(spark: SparkSession, store: Store) -> DataFrame:
@@ -172,8 +176,8 @@ def as_json(books: Books) -> dict[str, object]:
 def as_text(books: Books) -> str:
     """A line for each exception, and the totals."""
     lines = [
-        f"{one['kind']:<16} {one['tenant']}: {one['from']} → {one['to']}  {one['id']}  ({one['evidence']})"
-        for one in books.exceptions[:SHOWN]
+        f"{row['kind']:<16} {row['tenant']}: {row['from']} → {row['to']}  {row['id']}  ({row['evidence']})"
+        for row in books.exceptions[:SHOWN]
     ]
     if len(books.exceptions) > SHOWN:
         lines.append(f"… and {len(books.exceptions) - SHOWN:,} more; --json lists all")
@@ -187,16 +191,14 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="audit", description="Whether what was accepted ended once, or waits.")
-    parser.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
-    add_period(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object with the counts and all exceptions")
-    parser.add_argument(
-        "--offline", action="store_true", help="do not ask the store: what has no end counts as waiting"
-    )
-    parser.add_argument("--mailboxes", metavar="DIR", help="a dump of the mailboxes, instead of the store's own")
+def parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(prog="relay spark audit", description="Whether messages ended once, or wait.")
+    own.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
+    add_period(own)
+    own.add_argument("--json", action="store_true", help="one JSON object with the counts and all exceptions")
+    own.add_argument("--offline", action="store_true", help="do not ask the store: what has no end counts as waiting")
+    own.add_argument("--mailboxes", metavar="DIR", help="a dump of the mailboxes, instead of the store's own")
     settings = {"--ttl-s": ("RELAY_MESSAGE_TTL_S", 604_800.0), "--sweep-every-s": ("RELAY_SWEEP_EVERY_S", 300.0)}
     for flag, (setting, default) in settings.items():
-        parser.add_argument(flag, type=float, default=os.environ.get(setting, default), help=f"the relay's {setting}")
-    return parser
+        own.add_argument(flag, type=float, default=os.environ.get(setting, default), help=f"the relay's {setting}")
+    return own

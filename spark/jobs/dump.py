@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark.session import spark_session
-from spark.store import StoreError, options_from_environ
+from spark.sources.store import StoreError, options_from_environ
 
 
 def run(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
@@ -23,10 +23,14 @@ def run(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
     return spark.read.parquet(str(target)).count()
 
 
+def parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(prog="relay spark dump", description=__doc__)
+    own.add_argument("--out", required=True, type=Path, help="the folder of the dump")
+    return own
+
+
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="relay spark dump", description=__doc__)
-    parser.add_argument("--out", required=True, type=Path, help="the folder of the dump")
-    arguments = parser.parse_args(argv)
+    arguments = parser().parse_args(argv)
     spark = spark_session("dump")
     try:
         count = run(spark, options_from_environ(), arguments.out)

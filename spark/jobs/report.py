@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from spark.archived import read_events
+from spark.archive.reader import read_events
 from spark.errors import BadInput
-from spark.page.document import document
-from spark.page.findings import gather
 from spark.period import Period, add_period
+from spark.report.document import document
+from spark.report.findings import gather
 from spark.schemas import LATENCIES, LATENCY, LATENCY_OF_AGENTS, LATENCY_OF_HOURS
 from spark.session import spark_session
 from spark.transforms import anomalies
@@ -24,7 +24,7 @@ from spark.transforms.depth import depth
 from spark.transforms.history import every_hour, robust_scores, unusual
 from spark.transforms.hours import hourly_counts, summed_by, with_redelivered
 from spark.transforms.latency import percentiles_by, spans
-from spark.transforms.lives import lives
+from spark.transforms.lives import lives, with_first_deliveries, with_types
 from spark.transforms.pairs import pairs
 from spark.transforms.sessions import sessions
 
@@ -34,7 +34,7 @@ KEPT = StorageLevel.MEMORY_AND_DISK
 
 def main(argv: list[str]) -> int:
     """Returns 0 when the tables and the page are written, 2 for what it cannot work with."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     try:
         period = Period.parse(options.since, options.until)
         report(options.archive, Path(options.out), period)
@@ -62,8 +62,10 @@ def report(archive: str, out: Path, period: Period) -> None:
 
 def tables(events: DataFrame, since_ms: int, until_ms: int) -> dict[str, DataFrame]:
     """Every table of the report by its name, in the order in which they are made."""
+    events = events.transform(with_first_deliveries)
     of_messages = events.transform(lives).persist(KEPT)
-    hours = events.transform(hourly_counts).transform(with_redelivered(of_messages)).persist(KEPT)
+    counts = events.transform(with_types(of_messages)).transform(hourly_counts)
+    hours = counts.transform(with_redelivered(of_messages)).persist(KEPT)
     took = of_messages.transform(spans)
     depths = of_messages.transform(depth(since_ms, until_ms)).persist(KEPT)
     odd = _anomalies(hours.transform(summed_by("tenant", "agent", "hour")), depths).persist(KEPT)
@@ -96,9 +98,11 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="report", description="What happened, as Parquet tables and one HTML page.")
-    parser.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
-    parser.add_argument("--out", required=True, metavar="DIR", help="where the tables and report.html go")
-    add_period(parser)
-    return parser
+def parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(
+        prog="relay spark report", description="What happened: Parquet tables and an HTML page."
+    )
+    own.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
+    own.add_argument("--out", required=True, metavar="DIR", help="where the tables and report.html go")
+    add_period(own)
+    return own

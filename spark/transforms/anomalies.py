@@ -51,9 +51,9 @@ def too_old(depth: DataFrame) -> DataFrame:
     )
 
 
-def together(*found: DataFrame) -> DataFrame:
+def together(*parts: DataFrame) -> DataFrame:
     """A row is one anomaly of any kind."""
-    return reduce(DataFrame.unionByName, found).to(ANOMALIES)
+    return reduce(DataFrame.unionByName, parts).to(ANOMALIES)
 
 
 def episodes(anomalies: DataFrame) -> DataFrame:

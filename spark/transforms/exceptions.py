@@ -90,9 +90,9 @@ def stuck(now_ms: int, sweep_ms: float) -> Callable[[DataFrame], DataFrame]:
     return lambda mailboxes: mailboxes.where(is_overdue).transform(_named("stuck", told, _entry()))
 
 
-def together(*found: DataFrame) -> DataFrame:
+def together(*parts: DataFrame) -> DataFrame:
     """A row is one exception of any kind."""
-    return reduce(DataFrame.unionByName, found).to(EXCEPTIONS)
+    return reduce(DataFrame.unionByName, parts).to(EXCEPTIONS)
 
 
 def _entry() -> Column:

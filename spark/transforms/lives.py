@@ -1,5 +1,7 @@
 """From events to messages: what happened to each."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -10,9 +12,7 @@ BEGINNINGS = ("accepted", "revived")
 ENDS = ("acked", "expired", "dead", "cancelled")
 FAILURES = ("nacked", "overdue")
 STEPS = ("taken", *FAILURES)
-
-# The same in every event of a life. They are among the keys because Spark aggregates texts slowly.
-_CONSTANT = ("shard", "type", "thread")
+ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
 
 
 POSITION_OF_MS = 1 << 20  # more entries than a log can get in one millisecond
@@ -28,6 +28,31 @@ def entry_ms() -> Column:
     return F.substring_index("entry", "-", 1).cast("long")
 
 
+def with_first_deliveries(events: DataFrame) -> DataFrame:
+    """Adds the deliveries that have no event of their own: whatever ends a first one tells when it was taken.
+
+    Logs of before that was so have an event for each; there the ends tell accepted_at too.
+    """
+    kind, is_lean = F.col("kind"), F.col("accepted_at").isNull()
+    ends_a_first = kind.isin(*ENDS_OF_DELIVERY) & (F.col("attempt") == 1) & F.col("taken_at").isNotNull()
+    # A pending entry's age and an instance's clock may differ by a moment: nothing is taken before it came.
+    taken = events.where(is_lean & ends_a_first).withColumns(
+        {"kind": F.lit("taken"), "at_ms": F.greatest("taken_at", entry_ms()), "reason": F.lit(None).cast("string")}
+    )
+    return events.unionByName(taken)
+
+
+def with_types(lives: DataFrame) -> Callable[[DataFrame], DataFrame]:
+    """Gives every event of a message the type that only the first event of its life has."""
+    known = lives.select(*ENTRY, F.col("type").alias("known_type"))
+
+    def add(events: DataFrame) -> DataFrame:
+        typed = F.coalesce("type", "known_type")
+        return events.join(known, on=list(ENTRY), how="left").withColumn("type", typed).drop("known_type")
+
+    return add
+
+
 def lives(events: DataFrame) -> DataFrame:
     """A row is one life of a message: from its accept, or its revival, to its end, in one entry of a mailbox.
 
@@ -39,11 +64,15 @@ def lives(events: DataFrame) -> DataFrame:
     counts = [F.count_if(kind == word).alias(word) for word in (*BEGINNINGS, *ENDS, *STEPS)]
     return (
         events.where(kind.isin(*BEGINNINGS, *ENDS, *STEPS))
-        .groupBy(*LIFE, *_CONSTANT)
+        .groupBy(*LIFE, "shard")
         .agg(
             F.max("seq").alias("seq"),
             F.max("bytes").alias("bytes"),
-            F.max("accepted_at").alias("accepted_at"),
+            F.max("type").alias("type"),
+            F.max("thread").alias("thread"),
+            F.coalesce(F.max("accepted_at"), F.max(F.when(begins, F.col("at_ms"))), F.max(entry_ms())).alias(
+                "accepted_at"
+            ),
             F.min(F.when(begins, position())).alias("began"),
             F.min(F.when(ends, position())).alias("ended"),
             F.min(F.when(is_taken, F.col("at_ms"))).alias("first_taken_at"),

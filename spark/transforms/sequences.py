@@ -21,6 +21,14 @@ def numbered(lives: DataFrame) -> DataFrame:
     return lives.where(got_a_number).select(*THREAD, "id", "seq", "accepted_at", entry_ms().alias("at"))
 
 
+def blocked(events: DataFrame) -> DataFrame:
+    """A row is one message of a blocked sender: nothing was stored, but it got its number."""
+    is_blocked = (F.col("kind") == "refused") & (F.col("reason") == "blocked") & F.col("seq").isNotNull()
+    return events.where(is_blocked).select(
+        *THREAD, "id", "seq", F.col("at_ms").alias("accepted_at"), entry_ms().alias("at")
+    )
+
+
 def holes(ttl_ms: float) -> Callable[[DataFrame], DataFrame]:
     """From numbered messages to holes: a row is the message behind one, with the number `before` it.
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from redis.exceptions import ResponseError
 
-from spark import parsing
-from spark.store import Client, Store, StoreError
+from spark.sources import parsing
+from spark.sources.store import Client, Store, StoreError
 
 FIRST_PAGE_ENTRIES = 10
 PAGE_EVENTS = 4_000  # what one XRANGE asks for, about: two or three milliseconds of the server
@@ -85,25 +85,27 @@ def _extent(server: Client, key: str) -> Extent:
 
 def read(store: Store, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
     """The events of these ranges. Where counted entries were trimmed meanwhile, a row of kind `lost` says how many."""
-    for one in ranges:
-        yield from _read_one(store, one)
+    for wanted in ranges:
+        yield from _read_range(store, wanted)
 
 
-def _read_one(store: Store, one: Range) -> Iterator[pa.RecordBatch]:
+def _read_range(store: Store, wanted: Range) -> Iterator[pa.RecordBatch]:
     first, count = "", 0
-    for entries in _gathered(_pages(store.server_of(one.shard), store.key(one.shard, "events"), one)):
+    for entries in _gathered(_pages(store.server_of(wanted.shard), store.key(wanted.shard, "events"), wanted)):
         first, count = first or entries[0][0].decode(), count + len(entries)
-        yield parsing.parse(one.shard, entries)
-    if one.counted and count != one.entries:
-        if count > one.entries:
-            raise StoreError(f"shard {one.shard} has {count} entries up to {one.end} and had {one.entries}: wiped")
-        yield parsing.lost(one.shard, first or one.end, one.entries - count)
+        yield parsing.parse(wanted.shard, entries)
+    if wanted.counted and count != wanted.entries:
+        if count > wanted.entries:
+            raise StoreError(
+                f"shard {wanted.shard} has {count} entries up to {wanted.end} and had {wanted.entries}: wiped"
+            )
+        yield parsing.lost(wanted.shard, first or wanted.end, wanted.entries - count)
 
 
-def _pages(server: Client, key: str, one: Range) -> Iterator[list[Any]]:
+def _pages(server: Client, key: str, wanted: Range) -> Iterator[list[Any]]:
     """Pages small enough that the server serves others in between, whatever the size of the entries."""
-    start, count = one.start, FIRST_PAGE_ENTRIES
-    while page := server.execute_command("XRANGE", key, start, one.end, "COUNT", count):
+    start, count = wanted.start, FIRST_PAGE_ENTRIES
+    while page := server.execute_command("XRANGE", key, start, wanted.end, "COUNT", count):
         yield page
         if len(page) < count:
             return

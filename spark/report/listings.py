@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spark.page.findings import Best, Row
+from spark.report.findings import Best, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark.store import Store
+from spark.sources.store import Store
 from spark.transforms.lives import ENDS, POSITION_OF_MS
 
 PAGE = 1_000

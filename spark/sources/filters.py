@@ -32,15 +32,15 @@ class Pushed:
     def of(cls, filters: Iterable[Filter]) -> "tuple[Pushed, list[Filter]]":
         """The filters taken together, and those that it leaves to Spark."""
         pushed, others = cls(), []
-        for one in filters:
-            narrower = pushed._with(one)
+        for wanted in filters:
+            narrower = pushed._with(wanted)
             if narrower is None:
-                others.append(one)
+                others.append(wanted)
             pushed = narrower or pushed
         return pushed, others
 
-    def _with(self, one: Filter) -> "Pushed | None":
-        match one:
+    def _with(self, wanted: Filter) -> "Pushed | None":
+        match wanted:
             case EqualTo(attribute=(name,), value=str(value)) if name in _BY_VALUE:
                 return replace(self, wanted=(*self.wanted, (name, (value,))))
             case In(attribute=(name,), value=values) if name in _BY_VALUE:

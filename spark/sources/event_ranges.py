@@ -7,7 +7,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from spark.source import EventsStreamReader, Lot, RelayEvents
+from spark.sources.events import EventsStreamReader, Lot, RelayEvents
 
 # A row is a part of one shard's log; a partition holds what one task is to read.
 RANGES = StructType(
@@ -40,5 +40,5 @@ class RangesStreamReader(EventsStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Lot)
-        rows = [{name: getattr(one, name) for name in RANGES.names} for one in partition.ranges]
+        rows = [{name: getattr(part, name) for name in RANGES.names} for part in partition.ranges]
         yield pa.RecordBatch.from_pylist(rows, schema=_RANGES)

@@ -24,14 +24,14 @@ def can_exchange() -> bool:
     return hasattr(ctypes.CDLL(None), "renamex_np" if sys.platform == "darwin" else "renameat2")
 
 
-def exchange(one: Path, other: Path) -> None:
+def exchange(first: Path, second: Path) -> None:
     """Two folders change places in one step: whoever looks finds the one or the other, never both or none."""
     system = ctypes.CDLL(None, use_errno=True)
-    first, second = os.fsencode(one), os.fsencode(other)
+    paths = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin":
-        failed = system.renamex_np(first, second, _RENAME_SWAP)
+        failed = system.renamex_np(*paths, _RENAME_SWAP)
     else:
-        failed = system.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE)
+        failed = system.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE)
     if failed:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(one), None, str(other))
+        raise OSError(number, os.strerror(number), str(first), None, str(second))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spark.parsing import unescape
+from spark.sources.parsing import unescape
 
 Row = dict[str, Any]
 
@@ -51,8 +51,8 @@ def _named(fields: list[bytes]) -> dict[str, str]:
 def _content(named: dict[str, str]) -> Row:
     """What head, opts and body of an entry say; shard.lua tells what they are made of."""
     tenant, to, sender, message_id, kind, thread, priority, size = named["head"].split("\t")
-    seq, accepted_at, expires_at, not_before, max_attempts, ack_ms, receipt, request, _ = map(
-        int, named["opts"].split("\t")
+    seq, accepted_at, expires_at, not_before, max_attempts, ack_ms, receipt, request = map(
+        int, named["opts"].split("\t")[:8]
     )
     return {
         "tenant": tenant,

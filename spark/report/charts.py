@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spark.page import words
+from spark.report import words
 
 WIDTH, HEIGHT = 1_080, 230
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 26

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from html import escape
 from importlib.resources import files
 
-from spark.page import words
-from spark.page.charts import HOUR_MS, Axis, Line, Point, chart, linear, logarithmic, spans_of_time
-from spark.page.findings import Best, Findings, Row
-from spark.page.listings import Column, listing, text
+from spark.report import words
+from spark.report.charts import HOUR_MS, Axis, Line, Point, chart, linear, logarithmic, spans_of_time
+from spark.report.findings import Best, Findings, Row
+from spark.report.listings import Column, listing, text
 
 KIND_WORDS = {
     "backlog_growing": "backlog grows, no acks",
@@ -20,20 +20,20 @@ KIND_WORDS = {
 }
 
 
-def document(found: Findings) -> str:
+def document(findings: Findings) -> str:
     """The report as HTML."""
-    style = (files("spark.page") / "style.css").read_text(encoding="utf-8")
-    period = f"{words.moment(found.first_ms)} – {words.moment(found.last_ms)} UTC"
+    style = (files("spark.report") / "style.css").read_text(encoding="utf-8")
+    period = f"{words.moment(findings.first_ms)} – {words.moment(findings.last_ms)} UTC"
     sections = [
-        _summary(found),
-        _section("Traffic", _traffic(found), _failures(found)),
-        _section("Latency", _latency(found)),
-        _section("Waiting", _depth(found), _oldest(found)),
-        _section("What to look at", _episodes(found.episodes)),
-        _section("Tenants", _tenants(found)),
-        _section("Busiest agents", _agents(found.agents)),
-        _section("Busiest pairs", _pairs(found.pairs)),
-        _section("Sessions", _sessions(found.sessions)),
+        _summary(findings),
+        _section("Traffic", _traffic(findings), _failures(findings)),
+        _section("Latency", _latency(findings)),
+        _section("Waiting", _depth(findings), _oldest(findings)),
+        _section("What to look at", _episodes(findings.episodes)),
+        _section("Tenants", _tenants(findings)),
+        _section("Busiest agents", _agents(findings.agents)),
+        _section("Busiest pairs", _pairs(findings.pairs)),
+        _section("Sessions", _sessions(findings.sessions)),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/>'
@@ -49,8 +49,8 @@ def _section(title: str, *parts: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{''.join(parts)}</section>"
 
 
-def _summary(found: Findings) -> str:
-    totals = found.totals
+def _summary(findings: Findings) -> str:
+    totals = findings.totals
 
     tiles = {
         "accepted": words.count(totals["accepted"]),
@@ -58,12 +58,12 @@ def _summary(found: Findings) -> str:
         "expired": words.count(totals["expired"]),
         "dead": words.count(totals["dead"]),
         "redelivered": words.count(totals["redelivered"]),
-        "still waiting": words.count(found.waiting),
-        "to ack, median": words.span(found.latency["whole_p50_ms"]),
-        "to ack, 99 %": words.span(found.latency["whole_p99_ms"]),
+        "still waiting": words.count(findings.waiting),
+        "to ack, median": words.span(findings.latency["whole_p50_ms"]),
+        "to ack, 99 %": words.span(findings.latency["whole_p99_ms"]),
     }
     shown = "".join(f'<div class="tile"><span>{name}</span><b>{value}</b></div>' for name, value in tiles.items())
-    return f'{_verdict(found.episodes)}<div class="tiles">{shown}</div>'
+    return f'{_verdict(findings.episodes)}<div class="tiles">{shown}</div>'
 
 
 def _verdict(episodes: Best) -> str:
@@ -75,23 +75,23 @@ def _verdict(episodes: Best) -> str:
     return f'<div class="verdict odd"><b>{things} to look at.</b> First: {escape(told)}.</div>'
 
 
-def _traffic(found: Findings) -> str:
+def _traffic(findings: Findings) -> str:
     lines = [
-        Line("accepted", _every_hour(found, found.hours, "accepted"), is_filled=True),
-        Line("delivered", _every_hour(found, found.hours, "delivered")),
+        Line("accepted", _every_hour(findings, findings.hours, "accepted"), is_filled=True),
+        Line("delivered", _every_hour(findings, findings.hours, "delivered")),
     ]
     return chart("Messages an hour", lines, _up_to(lines, linear), words.count)
 
 
-def _failures(found: Findings) -> str:
+def _failures(findings: Findings) -> str:
     names = ("redelivered", "expired", "refused", "dead")
-    lines = [Line(name, _every_hour(found, found.hours, name)) for name in names]
+    lines = [Line(name, _every_hour(findings, findings.hours, name)) for name in names]
     return chart("What went wrong, messages an hour", lines, _up_to(lines, linear), words.count)
 
 
-def _latency(found: Findings) -> str:
+def _latency(findings: Findings) -> str:
     lines = [
-        Line(name, _every_hour(found, found.latencies, column, None))
+        Line(name, _every_hour(findings, findings.latencies, column, None))
         for name, column in (
             ("median", "whole_p50_ms"),
             ("90 %", "whole_p90_ms"),
@@ -102,14 +102,14 @@ def _latency(found: Findings) -> str:
     return chart("From accept to ack, by the hour of the ack", lines, logarithmic(min(values), max(values)), words.span)
 
 
-def _depth(found: Findings) -> str:
-    lines = [Line("all agents", _every_hour(found, found.depths, "depth"), is_filled=True)]
-    lines += [Line(name, _every_hour(found, rows, "depth")) for name, rows in found.deepest.items()]
+def _depth(findings: Findings) -> str:
+    lines = [Line("all agents", _every_hour(findings, findings.depths, "depth"), is_filled=True)]
+    lines += [Line(name, _every_hour(findings, rows, "depth")) for name, rows in findings.deepest.items()]
     return chart("Messages waiting at the end of the hour", lines, _up_to(lines, linear), words.count)
 
 
-def _oldest(found: Findings) -> str:
-    lines = [Line("oldest message", _every_hour(found, found.depths, "oldest_ms"), is_filled=True)]
+def _oldest(findings: Findings) -> str:
+    lines = [Line("oldest message", _every_hour(findings, findings.depths, "oldest_ms"), is_filled=True)]
     return chart("How long the oldest had waited", lines, _up_to(lines, spans_of_time), words.span)
 
 
@@ -124,8 +124,8 @@ def _episodes(best: Best) -> str:
     return listing(columns, best, "Nothing unusual in this period.")
 
 
-def _tenants(found: Findings) -> str:
-    return listing([text("tenant", lambda row: row["tenant"]), *_outcomes()], found.tenants, "No tenants.")
+def _tenants(findings: Findings) -> str:
+    return listing([text("tenant", lambda row: row["tenant"]), *_outcomes()], findings.tenants, "No tenants.")
 
 
 def _agents(best: Best) -> str:
@@ -192,11 +192,11 @@ def _when(row: Row) -> str:
     return f"{words.moment(row['first_hour_ms'])}–{words.clock(row['last_hour_ms'] + HOUR_MS)}"
 
 
-def _every_hour(found: Findings, rows: list[Row], column: str, otherwise: float | None = 0) -> list[Point]:
+def _every_hour(findings: Findings, rows: list[Row], column: str, otherwise: float | None = 0) -> list[Point]:
     """A point for each hour of the period, also for those that have no row."""
     known = {row["hour_ms"]: row[column] for row in rows}
-    first = found.first_ms // HOUR_MS * HOUR_MS
-    return [(at_ms, known.get(at_ms, otherwise)) for at_ms in range(first, found.last_ms + 1, HOUR_MS)]
+    first = findings.first_ms // HOUR_MS * HOUR_MS
+    return [(at_ms, known.get(at_ms, otherwise)) for at_ms in range(first, findings.last_ms + 1, HOUR_MS)]
 
 
 def _up_to(lines: list[Line], axis: Callable[[float], Axis]) -> Axis:

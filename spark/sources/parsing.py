@@ -10,18 +10,20 @@ from pyarrow import csv
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark.schemas import EVENT_SCHEMA_VERSION, EVENTS
-from spark.store import StoreError
+from spark.sources.store import StoreError
 
 Entry = tuple[bytes, list[bytes]]  # an id, and a flat list of names and values
 
 SCHEMA = to_arrow_schema(EVENTS)
-ESCAPED = frozenset(("reason", "type", "thread"))  # what others may write as they like
+ESCAPED = frozenset(("who", "reason", "type", "thread"))  # what others may write as they like
+UNREADABLE = "unreadable"  # the kind of an event that is not as it should be; the others of its page are read
 LOST = "lost"  # the kind of a row that stands where entries are missing; `reason` says how many
 PLACE_OF_LOST = -1  # before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
 
 _NAME = EVENT_SCHEMA_VERSION.encode()
 _IN_EVENT = list(SCHEMA)[OWN_COLUMNS:]
+_EVENT = pa.schema(_IN_EVENT)
 _IDS = pa.schema([("ms", pa.int64()), ("n", pa.int64())])
 _ESCAPED = re.compile(r"\\(.)")
 _MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
@@ -33,7 +35,11 @@ def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
     events = [_values(shard, entry[1]) for entry in entries]
     counts = [len(some) for some in events]
     lines = b"\n".join(chain.from_iterable(events))
-    columns = _columns(lines, pa.schema(_IN_EVENT), "\t")
+    try:
+        columns = _columns(lines, _EVENT, "\t")
+    except pa.ArrowInvalid:
+        lines = b"\n".join(_readable(line, entry) for entry, some in zip(ids, events, strict=True) for line in some)
+        columns = _columns(lines, _EVENT, "\t")
     if b"\\" in lines:
         columns = [
             _unescaped(column) if field.name in ESCAPED else column
@@ -69,6 +75,17 @@ def _columns(lines: bytes, schema: pa.Schema, delimiter: str) -> list[pa.Array]:
         csv.ConvertOptions(column_types=schema, null_values=[""], strings_can_be_null=True),
     )
     return [column.combine_chunks() for column in table.columns]
+
+
+def _readable(line: bytes, entry_id: bytes) -> bytes:
+    """The line, or one in its place that says when it was written."""
+    try:
+        if b"\n" not in line:
+            _columns(line, _EVENT, "\t")
+            return line
+    except pa.ArrowInvalid:
+        pass
+    return b"\t".join((UNREADABLE.encode(), entry_id.partition(b"-")[0], *[b""] * (len(_IN_EVENT) - 2)))
 
 
 def _constant(number: int, length: int) -> pa.Array:

@@ -11,10 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from redis.exceptions import ResponseError
 
-from spark.letters import dead_letter, message
 from spark.schemas import MAILBOXES
-from spark.source import number
-from spark.store import Client, Place, Store, locate
+from spark.sources.entries import dead_letter, message
+from spark.sources.events import number
+from spark.sources.store import Client, Place, Store, locate
 
 GROUP = "agent"
 DEAD = "dead:"  # how the names of dead-letter boxes begin
@@ -99,13 +99,13 @@ def _addresses(store: Store) -> dict[int, list[str]]:
 
     Only SCAN finds all dead-letter boxes: some belong to agents that never registered and have no mail.
     """
-    found: dict[int, set[str]] = {}
+    by_shard: dict[int, set[str]] = {}
     for shard in range(store.place.shards):
         members = store.server_of(shard).zscan_iter(store.key(shard, "waiting"), count=ADDRESSES_AT_ONCE)
-        found[shard] = {member.decode() for member, _ in members}
+        by_shard[shard] = {member.decode() for member, _ in members}
     for shard, name in store.keys_like(DEAD):
-        found[shard].add(name.removeprefix(DEAD))
-    return {shard: sorted(addresses) for shard, addresses in found.items()}
+        by_shard[shard].add(name.removeprefix(DEAD))
+    return {shard: sorted(addresses) for shard, addresses in by_shard.items()}
 
 
 def _shard_rows(store: Store, shard: Shard) -> Iterator[Row]:

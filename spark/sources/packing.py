@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
-from spark.log import Extent, Range
+from spark.sources.event_log import Extent, Range
 
 SPLIT_ENTRIES = 1_000  # a shorter log is not worth two tasks
 
@@ -11,17 +11,17 @@ SPLIT_ENTRIES = 1_000  # a shorter log is not worth two tasks
 def packed(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
     """At most that many lots of about the same size."""
     lots: list[tuple[int, int, list[Range]]] = [(0, n, []) for n in range(tasks)]
-    for one in sorted(ranges, key=lambda one: -one.entries):
+    for part in sorted(ranges, key=lambda part: -part.entries):
         size, n, lot = heappop(lots)
-        lot.append(one)
-        heappush(lots, (size + one.entries, n, lot))
+        lot.append(part)
+        heappush(lots, (size + part.entries, n, lot))
     return [lot for _, _, lot in lots if lot]
 
 
 def whole_logs(extents: dict[int, Extent], tasks: int, since_ms: int, until_ms: int) -> Sequence[Range]:
     """Everything that is there now and between these times; a log longer than a task's fair share comes in parts."""
-    fair = max(SPLIT_ENTRIES, -(-sum(_length(one) for one in extents.values()) // tasks))
-    return [part for shard, one in extents.items() for part in _parts(shard, one, fair, since_ms, until_ms)]
+    fair = max(SPLIT_ENTRIES, -(-sum(_length(log) for log in extents.values()) // tasks))
+    return [part for shard, log in extents.items() for part in _parts(shard, log, fair, since_ms, until_ms)]
 
 
 def _length(extent: Extent) -> int:

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Row
 
-from spark import log
-from spark.log import Range
-from spark.parsing import LOST, SCHEMA
 from spark.schemas import EVENT_SCHEMA_VERSION
-from spark.store import Place, Store
+from spark.sources import event_log
+from spark.sources.event_log import Range
+from spark.sources.parsing import LOST, SCHEMA
+from spark.sources.store import Place, Store
 
 DAY_MS = 86_400_000
 ROW_GROUP_ROWS = 200_000
@@ -67,7 +67,7 @@ def writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator[Writ
     def write(rows: Iterable[Row]) -> Iterator[Written]:
         files: dict[int, EventFile] = {}
         with Store(place) as store:
-            for batch in log.read(store, [Range(**row.asDict(), counted=True) for row in rows]):
+            for batch in event_log.read(store, [Range(**row.asDict(), counted=True) for row in rows]):
                 for day, events in _by_day(batch):
                     if day not in files:
                         files[day] = EventFile(Path(folder, f"{uuid.uuid4()}.parquet"))

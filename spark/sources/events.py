@@ -15,12 +15,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from spark import log
-from spark.filters import Pushed
-from spark.log import Extent, Mark, Range
-from spark.packing import packed, whole_logs
 from spark.schemas import EVENTS
-from spark.store import Place, Store, StoreError, locate
+from spark.sources import event_log
+from spark.sources.event_log import Extent, Mark, Range
+from spark.sources.filters import Pushed
+from spark.sources.packing import packed, whole_logs
+from spark.sources.store import Place, Store, StoreError, locate
 
 MAX_ROWS_PER_BATCH = 1_000_000
 
@@ -80,13 +80,13 @@ class EventsReader(DataSourceReader):
     def partitions(self) -> Sequence[Lot]:
         """One there must be, be it empty."""
         with Store(self._place) as store:
-            ranges = whole_logs(log.extents(store), self._tasks, self._pushed.since_ms, self._pushed.until_ms)
+            ranges = whole_logs(event_log.extents(store), self._tasks, self._pushed.since_ms, self._pushed.until_ms)
         return [Lot(ranges) for ranges in packed(ranges, self._tasks) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Lot)
         with Store(self._place) as store:
-            yield from map(self._pushed.kept, log.read(store, partition.ranges))
+            yield from map(self._pushed.kept, event_log.read(store, partition.ranges))
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,7 +101,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Before the first entry that is still there."""
-        return self._offset({shard: Mark("0-0", one.removed) for shard, one in self._extents().items()})
+        return self._offset({shard: Mark("0-0", log.removed) for shard, log in self._extents().items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._max_rows)
@@ -123,7 +123,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(marks)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._offset({shard: one.last for shard, one in self._extents().items()})
+        return self._offset({shard: log.last for shard, log in self._extents().items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Lot]:
         begin, until, extents = self._marks(start), self._marks(end), self._extents()
@@ -139,7 +139,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Lot)
         with Store(self._place) as store:
-            yield from log.read(store, partition.ranges)
+            yield from event_log.read(store, partition.ranges)
 
     def _extents(self) -> dict[int, Extent]:
         """Raises StoreError if the store has begun another life meanwhile."""
@@ -149,7 +149,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the store's epoch is {epoch!r} and was {self._place.epoch!r}: it was wiped; "
                     "what follows needs a new checkpoint"
                 )
-            return log.extents(store)
+            return event_log.extents(store)
 
     def _offset(self, marks: dict[int, Mark]) -> dict[str, Any]:
         shards = {str(shard): {"id": marks[shard].id, "nth": marks[shard].nth} for shard in sorted(marks)}

@@ -4,15 +4,18 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redis import Redis, RedisCluster
+from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
 from redis.exceptions import RedisError
+from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0
+SENTINEL_TIMEOUT_S = 1.0
 SCAN_COUNT = 1_000  # keys that one SCAN looks at: well below a millisecond
 DEFAULT_PREFIX = "relay"
 
@@ -22,6 +25,12 @@ _OPTIONS: dict[str, Any] = {
     "socket_timeout": ANSWER_TIMEOUT_S,
     "protocol": 2,
     "decode_responses": False,
+}
+# Each is asked once: redis-py would else spend seconds on one that is down before it asks the next.
+_SENTINEL_OPTIONS: dict[str, Any] = {
+    "socket_connect_timeout": SENTINEL_TIMEOUT_S,
+    "socket_timeout": SENTINEL_TIMEOUT_S,
+    "retry": Retry(NoBackoff(), 0),
 }
 # redis-py folds the fields of an entry into a dict, and the events of an entry all have the same name.
 _AS_THEY_ARE = ("XRANGE", "XINFO STREAM", "XPENDING")
@@ -58,12 +67,12 @@ def locate(options: Mapping[str, str]) -> Place:
 def _meta(url: str, key: str) -> tuple[str, str]:
     client = connect(url)
     try:
-        found = client.hmget(key, ["shards", "epoch"])
+        stored = client.hmget(key, ["shards", "epoch"])
     except RedisError as error:
         raise StoreError(f"the store does not answer: {error}") from None
     finally:
         client.close()
-    shards, epoch = (value.decode() if value else "" for value in found)
+    shards, epoch = (value.decode() if value else "" for value in stored)
     return shards, epoch
 
 
@@ -86,19 +95,21 @@ def connect(url: str) -> Client:
 
 
 def _behind_sentinels(url: str) -> Client:
-    """redis+sentinel://[user:password@]host:port,host:port/name"""
+    """redis+sentinel://[user:password@]host:port,host:port/name[?db=0&sentinel_password=…&ssl=true]"""
     nodes, login, name = _several_hosts(url, 26379)
     if not name:
         raise ValueError("redis+sentinel:// needs host:port,… and /name")
-    timeouts = {"socket_connect_timeout": CONNECT_TIMEOUT_S, "socket_timeout": CONNECT_TIMEOUT_S}
-    sentinel: Any = Sentinel(nodes, **timeouts)  # type: ignore[no-untyped-call]
-    return sentinel.master_for(name, **_OPTIONS, **login)
+    given = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    tls = _tls(given)
+    own = _login(given.get("sentinel_username", ""), given.get("sentinel_password", ""))
+    sentinel: Any = Sentinel(nodes, sentinel_kwargs=_SENTINEL_OPTIONS | own | tls)  # type: ignore[no-untyped-call]
+    return sentinel.master_for(name, db=int(given.get("db") or 0), **_OPTIONS, **login, **tls)
 
 
 def _in_cluster(url: str) -> Client:
-    """redis+cluster://[user:password@]host:port,host:port"""
+    """redis+cluster://[user:password@]host:port,host:port[?ssl=true]"""
     nodes, login, _ = _several_hosts(url, 6379)
-    options: dict[str, Any] = _OPTIONS | login
+    options: dict[str, Any] = _OPTIONS | login | _tls(dict(parse_qsl(urlsplit(url).query, keep_blank_values=True)))
     first = [ClusterNode(host, port) for host, port in nodes]  # type: ignore[no-untyped-call]
     return RedisCluster(startup_nodes=first, **options)
 
@@ -107,14 +118,24 @@ def _several_hosts(url: str, default_port: int) -> tuple[list[tuple[str, int]], 
     parts = urlsplit(url)
     credentials, _, hosts = parts.netloc.rpartition("@")
     username, _, password = credentials.partition(":")
-    login = {key: value for key, value in (("username", username), ("password", password)) if value}
     nodes = []
-    for one in hosts.split(","):
-        host, _, port = one.partition(":")
+    for named in hosts.split(","):
+        host, _, port = named.partition(":")
         if not host or not (port or str(default_port)).isdecimal():
-            raise ValueError(f"{one!r} is not host:port")
+            raise ValueError(f"{named!r} is not host:port")
         nodes.append((host, int(port or default_port)))
-    return nodes, login, parts.path.strip("/")
+    return nodes, _login(unquote(username), unquote(password)), unquote(parts.path.strip("/"))
+
+
+def _tls(given: Mapping[str, str]) -> dict[str, Any]:
+    tls: dict[str, Any] = {key: value for key, value in given.items() if key.startswith("ssl_")}
+    if given.get("ssl", "").lower() in ("true", "yes", "1"):
+        tls["ssl"] = True
+    return tls
+
+
+def _login(username: str, password: str) -> dict[str, str]:
+    return {key: value for key, value in (("username", username), ("password", password)) if value}
 
 
 class Store:
@@ -153,12 +174,12 @@ class Store:
     def keys_like(self, name: str) -> Iterator[tuple[int, str]]:
         """Shard and name of every key whose name in its shard begins so. Walks all keys, a few at a time."""
         lead = f"{self.place.prefix}:{{s"
-        found = set()
+        keys = set()
         for server in self.servers():
             for key in server.scan_iter(match=f"{lead}[0-9]*}}:{name}*", count=SCAN_COUNT):
                 shard, _, rest = key.decode().removeprefix(lead).partition("}:")
-                found.add((int(shard), rest))
-        return iter(sorted(found))
+                keys.add((int(shard), rest))
+        return iter(sorted(keys))
 
     def close(self) -> None:
         self._client.close()

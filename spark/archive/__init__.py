@@ -1,0 +1,1 @@
+"""The archive: events in Parquet by day, written exactly once."""
