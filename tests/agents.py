@@ -210,10 +210,10 @@ class Agent:
         (found,) = await self.deliveries(1, within_s)
         return found
 
-    async def receipts(self, count: int) -> list[Frame]:
+    async def receipts(self, count: int, within_s: float = WAIT_S) -> list[Frame]:
         found: list[Frame] = []
         while len(found) < count:
-            found += (await self.expect("receipts"))["receipts"]
+            found += (await self.expect("receipts", within_s=within_s))["receipts"]
         return found
 
     async def error(self) -> Frame:

@@ -10,16 +10,22 @@ from typing import Any
 import orjson
 import redis
 from msgspec import Raw
+from msgspec.structs import astuple
 
-from relay.protocol import Message
+from relay.protocol.message import Message
 from relay.settings import Settings
-from relay.store.calls import Calls
 from relay.store.clock import Clock
+from relay.store.draft import Draft
 from relay.store.keys import ALL_LANES
-from relay.store.mailboxes import Draft, Settlement, Taken
+from relay.store.outcomes import AcceptOutcome
 from relay.store.presence import Joined
-from relay.store.scripts import script
+from relay.store.redis.encoder import ScriptEncoder
+from relay.store.redis.scripts import script
+from relay.store.settle import ReplyStep, Settlement
 from relay.store.store import Store, open_store
+from relay.store.take import NotTaken, TakeAnswer, TakeRequest
+from relay.store.taken import Taken
+from tests.clusters import Cluster
 from tests.servers import RealServer
 
 ALICE, BOB, CAROL = "acme/alice", "acme/bob", "acme/carol"
@@ -93,17 +99,17 @@ class Event:
 class Puller:
     """The simplest taker: a session that asks when told to and keeps what it is given."""
 
-    is_puller = False
-    types: list[str] | None = None
-
-    def __init__(self, store: Store, address: str, name: str, began: str, ack_timeout_ms: int = 0) -> None:
+    def __init__(self, address: str, name: str, backlog_end: str, ack_timeout_ms: int = 0) -> None:
         self.address = address
-        self.shard = store.keys.shard(address)
         self.name = name
-        self.began = began
+        self.backlog_end = backlog_end
         self.drained = True
         self.ack_timeout_ms = ack_timeout_ms
         self.gone: list[str] = []  # the handles that the last take said it holds no more
+        self.most_bytes = 2**20
+        self.credits_max = 0  # how many messages it and what is pushed to it later may be
+        self.credits = 0  # what the last take left of them
+        self.was_cut = False  # whether the last take gave less because of the bytes
         self._room = 0
         self._known: list[str] | None = None
         self._answer: asyncio.Future[list[Taken]] | None = None
@@ -114,27 +120,25 @@ class Puller:
         self._answer = asyncio.get_running_loop().create_future()
         return self._answer
 
-    def room(self) -> int:
-        return self._room
+    def request(self) -> TakeRequest:
+        backlog_end = "" if self.drained else self.backlog_end
+        return TakeRequest(
+            *(self.name, self._room, self.most_bytes, self.ack_timeout_ms, backlog_end, self._known),
+            credits_max=self.credits_max,
+        )
 
-    def known(self) -> list[str] | None:
-        return self._known
-
-    def taken(self, gone: list[str], rows: list[Taken]) -> None:
+    def answered(self, answer: TakeAnswer) -> None:
+        """One that is not registered any more gets nothing."""
         assert self._answer is not None
-        self.gone = gone
-        self._answer.set_result(rows)
-
-    def take_failed(self) -> None:
-        assert self._answer is not None
-        self._answer.set_exception(AssertionError("the store refused a take"))
-
-    def unregistered(self) -> None:
-        assert self._answer is not None
-        self._answer.set_result([])
-
-    def busy(self) -> None:
-        raise AssertionError("only pullers give way")
+        if answer in (NotTaken.BUSY, NotTaken.UNAVAILABLE):
+            self._answer.set_exception(AssertionError("the store refused a take"))
+        elif answer is NotTaken.GONE:
+            self._answer.set_result([])
+        else:
+            self.gone = answer.gone
+            self.was_cut = answer.is_cut
+            self.credits = answer.credits
+            self._answer.set_result(answer.rows)
 
 
 class Ears:
@@ -168,12 +172,12 @@ class Ears:
 class Desk:
     """A store on a real server under a prefix of its own. Every verb waits for its answer."""
 
-    def __init__(self, store: Store, clock: HandClock, client: redis.Redis) -> None:
+    def __init__(self, store: Store, clock: HandClock, client: Any) -> None:
         self.store = store
         self.keys = store.keys
         self.clock = clock
-        self.redis = client
-        self.calls = Calls(store.keys, clock, store.settings, store.instance)
+        self.redis = client  # of one server or of a Cluster
+        self.encoder = ScriptEncoder(store.keys, clock, store.settings, store.instance, store.pipeline.publish_word)
         self._sessions = 0
         self._ears: list[Ears] = []
 
@@ -186,11 +190,10 @@ class Desk:
             answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             answers.append(answer)
 
-            def answered(_: Draft, outcome: Any, answer: "asyncio.Future[Answer]" = answer) -> None:
-                word, *values = (one.decode() if isinstance(one, bytes) else one for one in outcome)
-                answer.set_result(Answer(word, tuple(values)))
+            def answered(_: Draft, outcome: AcceptOutcome, answer: "asyncio.Future[Answer]" = answer) -> None:
+                answer.set_result(Answer(outcome.word, astuple(outcome)))
 
-            self.store.mailboxes.accept(self.store.mailboxes.draft(sender, message, answered))
+            self.store.accepting.accept(self.store.accepting.draft(sender, message, answered))
         return await asyncio.wait_for(asyncio.gather(*answers), WAIT_S)
 
     async def send_one(self, message: Message, sender: str = ALICE) -> Answer:
@@ -216,9 +219,10 @@ class Desk:
         mode: str = "exclusive",
         ack_timeout_s: float = 0,
         instance: str | None = None,
+        window: int | None = None,
     ) -> Puller:
         """A session that has its backlog behind it; see join_at_backlog."""
-        puller, _ = await self.join_at_backlog(address, session, mode, ack_timeout_s, instance)
+        puller, _ = await self.join_at_backlog(address, session, mode, ack_timeout_s, instance, window)
         puller.drained = True
         return puller
 
@@ -229,11 +233,12 @@ class Desk:
         mode: str = "exclusive",
         ack_timeout_s: float = 0,
         instance: str | None = None,
+        window: int | None = None,
     ) -> tuple[Puller, Joined]:
         """A session at its very beginning, and what it found."""
         name = session or self.new_session(instance)
-        joined = await self.store.presence.join(address, name, mode, LEASE_MS, None)
-        puller = Puller(self.store, address, name, joined.began, round(ack_timeout_s * 1_000))
+        joined = await self.store.presence.join(address, name, mode, LEASE_MS, None, window=window)
+        puller = Puller(address, name, joined.backlog_end, round(ack_timeout_s * 1_000))
         puller.drained = False
         return puller, joined
 
@@ -242,7 +247,7 @@ class Desk:
 
     async def take(self, puller: Puller, room: int = 10, known: Iterable[str] | None = None) -> list[Taken]:
         answer = puller.asks(room, known)
-        self.store.mailboxes.take(puller)
+        self.store.taking.take(puller.address, puller.request, puller.answered)
         return await asyncio.wait_for(answer, WAIT_S)
 
     async def take_one(self, puller: Puller) -> Taken:
@@ -251,12 +256,35 @@ class Desk:
 
     # -- settling: each returns the refused handles with their codes
 
-    async def ack(self, puller: Puller, *entries: str) -> dict[str, str]:
+    async def ack(self, puller: Puller, *entries: str, rows: list[Taken] | None = None) -> dict[str, str]:
+        """With the deliveries themselves as a session does that has kept them."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.store.mailboxes.ack(
-            Settlement(puller.address, puller.name, entries, answer.set_result, began=puller.began)
+        entries = entries or tuple(row.entry for row in rows or ())
+        self.store.settling.settle(
+            Settlement(
+                *("ack", puller.address, puller.name, entries, answer.set_result),
+                backlog_end=puller.backlog_end,
+                timed=puller.ack_timeout_ms > 0,
+                rows=rows,
+            )
         )
         return await self._refusals(answer)
+
+    def kept(self, entry: str, address: str = BOB) -> Taken | None:
+        """What a session keeps of a delivery while it holds it."""
+        found = self.redis.xrange(self.keys.box(address), entry, entry) if "p" not in entry else []
+        if not found:
+            return None
+        _, attempt = self.holders(address).get(entry, ("", 1))
+        return Taken(entry, attempt, 1, found[0][1]["head"], found[0][1]["opts"], b"")
+
+    def pushed_to(self, address: str = BOB) -> tuple[str, int] | None:
+        """The session to which new mail is pushed, and how many more messages it may get."""
+        field = self.redis.hget(self.keys.pushes(self.keys.shard(address)), address)
+        if field is None:
+            return None
+        session, credits, _ = field.split("\t")
+        return session, int(credits)
 
     async def nack(
         self, puller: Puller, *entries: str, retry: bool = True, delay_s: float | None = None, reason: str = "failed"
@@ -264,18 +292,22 @@ class Desk:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         delay_ms = -1 if delay_s is None else round(delay_s * 1_000)
         extra = (retry, delay_ms, reason, f'"{reason}"')
-        self.store.mailboxes.nack(Settlement(puller.address, puller.name, entries, answer.set_result, extra=extra))
+        self.store.settling.settle(
+            Settlement("nack", puller.address, puller.name, entries, answer.set_result, extra=extra)
+        )
         return await self._refusals(answer)
 
     async def release(self, puller: Puller, *entries: str) -> dict[str, str]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.store.mailboxes.release(Settlement(puller.address, puller.name, entries, answer.set_result))
+        self.store.settling.settle(Settlement("release", puller.address, puller.name, entries, answer.set_result))
         return await self._refusals(answer)
 
     async def touch(self, puller: Puller, *entries: str, extend_s: float = 30) -> dict[str, str]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         extra = (round(extend_s * 1_000),)
-        self.store.mailboxes.touch(Settlement(puller.address, puller.name, entries, answer.set_result, extra=extra))
+        self.store.settling.settle(
+            Settlement("touch", puller.address, puller.name, entries, answer.set_result, extra=extra)
+        )
         return await self._refusals(answer)
 
     async def _refusals(self, answer: "asyncio.Future[Any]") -> dict[str, str]:
@@ -285,41 +317,56 @@ class Desk:
 
     async def reply(self, puller: Puller, entry: str, payload: Any = "done", more: bool = False) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.store.replies.reply(
-            puller.address, puller.name, puller.began, entry, orjson.dumps(payload), more, answer.set_result
+        self.store.settling.reply(
+            ReplyStep(
+                puller.address, puller.name, puller.backlog_end, entry, orjson.dumps(payload), more, answer.set_result
+            )
         )
         return await asyncio.wait_for(answer, WAIT_S)
 
     async def cancel(self, id: str, to: str = BOB, sender: str = ALICE) -> str:
         tenant, _, recipient = to.partition("/")
         key = f"{tenant}\t{recipient}\t{sender.partition('/')[2]}\t{id}"
-        packet = self.calls.packet(
+        packet = self.encoder.packet(
             script("cancel"),
             self.keys.shard(to),
-            [to, key],
-            more_keys=len(ALL_LANES),
-            more_chunk=self.keys.box_chunk(to, ALL_LANES),
+            [to, key, sender],
+            keys=self.keys.boxes(to),
         )
-        word: bytes = await self.store.line.reply(packet)
+        word: bytes = await self.store.pipeline.reply(packet)
         return word.decode()
 
     async def call(self, name: str, address: str, before: list[Any], mailbox: list[Any], dead: bool = False) -> Any:
-        """One script on all lanes of one mailbox, past the wrappers."""
-        packet = self.calls.for_mailboxes(
-            script(name), self.keys.shard(address), before, [[address, ALL_LANES, *mailbox]], with_dead=dead
+        """One script that is carried out once, on all lanes of one mailbox, past the wrappers."""
+        return await self.store.pipeline.reply(self.packet(name, address, before, mailbox, dead, self.next_exchange()))
+
+    def next_exchange(self) -> int:
+        """The number of the exchange in which a call goes out that is made now."""
+        return self.store.pipeline.exchange + 1
+
+    def packet(
+        self, name: str, address: str, before: list[Any], mailbox: list[Any], dead: bool = False, exchange: int = 0
+    ) -> bytes:
+        """The same as wire bytes, as part of an exchange of this store."""
+        return self.encoder.for_mailboxes(
+            script(name),
+            self.keys.shard(address),
+            before,
+            [[address, ALL_LANES, *mailbox]],
+            with_dead=dead,
+            number=(exchange, "test"),
         )
-        return await self.store.line.reply(packet)
 
     # -- workers
 
     async def overdue(self, address: str = BOB) -> list[str]:
         """What a worker does now in the shard of this address."""
         shard = self.keys.shard(address)
-        members = await self.store.duties.due_entries(shard, self.clock.now_ms(), 1_000)
-        return await self.store.duties.overdue(shard, members)
+        members = await self.store.overdue.due_entries(shard, self.clock.now_ms(), 1_000)
+        return await self.store.overdue.carry_out(shard, members)
 
     async def expire(self, address: str = BOB) -> tuple[int, bool]:
-        return (await self.store.duties.expire(self.keys.shard(address), [address]))[address]
+        return (await self.store.expiry.expire(self.keys.shard(address), [address]))[address]
 
     # -- looking, with plain commands
 
@@ -361,9 +408,20 @@ class Desk:
     def waits_since(self, address: str = BOB) -> float | None:
         return self.redis.zscore(self.keys.waiting(self.keys.shard(address)), address)
 
+    def roster(self, address: str = BOB) -> list[str]:
+        return list(self.redis.zrange(self.keys.roster(self.keys.shard(address)), 0, -1))
+
+    def sums(self, address: str = BOB) -> dict[str, int]:
+        """What the tenant of this address has in its shard."""
+        tenant = address.partition("/")[0]
+        found = self.redis.hgetall(self.keys.sums(self.keys.shard(address)))
+        parts = [(*field.partition("\t")[::2], int(value)) for field, value in found.items()]
+        return {what: value for whose, what, value in parts if whose == tenant}
+
     def sessions(self, address: str = BOB) -> list[str]:
+        """Who is registered: a session and its mode each."""
         value = self.redis.hget(self.keys.presence(self.keys.shard(address)), address)
-        return value.split("\n") if value else []
+        return ["\t".join(line.split("\t")[:2]) for line in value.split("\n")] if value else []
 
     def dead_letters(self, address: str = BOB) -> list[dict[str, str]]:
         return [fields for _, fields in self.redis.xrange(self.keys.dead(address))]
@@ -388,7 +446,7 @@ class Desk:
 
     async def receipts(self, sender: str = ALICE) -> list[dict[str, Any]]:
         """What waits for a sender, once everything under way has arrived."""
-        await self.store.line.finish()
+        await self.store.pipeline.finish()
         rows = [fields for _, fields in self.redis.xrange(self.keys.receipts(sender))]
         found = [orjson.loads(f"[{row['receipts']}]") for row in rows]
         assert [len(receipts) for receipts in found] == [int(row["count"]) for row in rows]
@@ -407,11 +465,11 @@ class Desk:
 
 @asynccontextmanager
 async def open_desk(
-    server: RealServer, prefix: str | None = None, clock: HandClock | None = None, **settings: Any
+    server: RealServer | Cluster, prefix: str | None = None, clock: HandClock | None = None, **settings: Any
 ) -> AsyncIterator[Desk]:
     """With a prefix and a clock of another desk, this one is another instance on the same data."""
     clock = clock or HandClock()
-    chosen = Settings(**({"shards": 1} | settings))
+    chosen = Settings(**({"shards": 1, "open_tenants": ("*",)} | settings))
     name = prefix or f"test-{secrets.token_hex(6)}"
     async with open_store(chosen, server.url, prefix=name, clock=clock) as store:
         with server.client() as client:

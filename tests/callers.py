@@ -145,7 +145,7 @@ async def _events(lines: aiohttp.StreamReader) -> AsyncIterator[Event]:
             continue
         if line:
             name, _, value = line.partition(": ")
-            fields[name] = value
+            fields[name] = f"{fields[name]}\n{value}" if name in fields else value
         elif fields:
             yield Event(fields.get("event", "message"), fields.get("id", ""), json.loads(fields["data"]))
             fields = {}
@@ -158,6 +158,11 @@ def caller(room: Room, name: str, scope: str = "send receive", at: Instance | No
 
 def admin(room: Room, name: str = "root", at: Instance | None = None) -> Caller:
     return caller(room, name, "send receive inspect admin metrics", at)
+
+
+def operator(room: Room, name: str = "other/root", at: Instance | None = None) -> Caller:
+    """An admin of every tenant, at home in another one."""
+    return caller(room, name, "send receive inspect operator metrics", at)
 
 
 def watchers(room: Room, name: str) -> list[str]:

@@ -5,10 +5,15 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from relay.store.store import Store
 from tests.builders import Desk, open_desk
 from tests.servers import RealServer
+
+# How long an example takes is the machine's affair, and every run tries the same ones.
+settings.register_profile("relay", deadline=None, derandomize=True, database=None)
+settings.load_profile("relay")
 
 MakeDesk = Callable[..., Awaitable[Desk]]
 

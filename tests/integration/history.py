@@ -25,6 +25,8 @@ from tests.integration.model import (
 )
 from tests.servers import RealServer
 
+WINDOW = 5  # of every session, as far as pushes go: less than a mailbox holds, so that credits run out
+
 # What hypothesis chooses a thing by: its place in a list that is made when the step is taken.
 a_place = st.integers(0, 63)
 a_desk = st.integers(0, 1)
@@ -45,6 +47,7 @@ class History:
         self.seen_due: dict[int, list[str]] = {}  # what a worker last found due, by shard
         self.running = ["i0", "i1"]  # instances whose process lives
         self.started = 1
+        self.taken: list[tuple[str, str]] = []  # who got which entry, in their order
         self.lease: dict[tuple[str, int], int] = {}  # until when an instance is believed alive in a shard
 
     @property
@@ -59,12 +62,15 @@ class History:
         return [session for session in self.acting() if session.here and session.address == address]
 
     def believed_alive(self, session: Session) -> bool:
-        return self.lease[session.instance, session.puller.shard] > self.now_ms
+        return self.lease[session.instance, session.desk.keys.shard(session.address)] > self.now_ms
 
     # -- senders
 
-    async def sends(self, desk: int, sender: str, to: str, ids: list[str], **fields: Any) -> None:
+    async def sends(self, desk: int, sender: str, to: str, ids: list[str], push_is_lost: bool, **fields: Any) -> None:
         size = fields.pop("size")
+        fields["priority"] *= to != RECIPIENTS[0]  # whose mailbox has one lane, as most have
+        is_plain = not (fields["priority"] or fields["delay_s"] or fields["ack_timeout_s"])
+        pushed_to = self.desk.pushed_to(to)
         messages = [a_message(one, to=to, payload="x" * (size - 2), **fields) for one in ids]
         answers = await self.desks[desk].send(*messages, sender=sender)
         for message, answer in zip(messages, answers, strict=True):
@@ -82,6 +88,29 @@ class History:
             else:
                 assert answer.word == "stored"
                 self.stored(message, sender, answer.entry, answer.values[1], size)
+        if pushed_to and is_plain and all(answer.word == "stored" for answer in answers):
+            self.pushed(to, *pushed_to, [answer.entry for answer in answers], push_is_lost)
+
+    async def takes_all_and_gets_more(
+        self, desk: int, sender: str, to: str, at: int, ids: list[str], push_is_lost: bool
+    ) -> None:
+        """Ordinary mail for a session that has just been given everything."""
+        await self.takes(to, at, 9, answer_is_lost=False, looks_again=True, gives_credits=True)
+        ordinary: dict[str, Any] = {"priority": 0, "delay_s": 0, "ack_timeout_s": None, "ttl_s": None}
+        for receipt in (True, "all"):
+            await self.sends(
+                desk, sender, to, [f"{one}-{receipt}" for one in ids], push_is_lost, size=2, receipt=receipt, **ordinary
+            )
+
+    def pushed(self, to: str, name: str, credits: int, entries: list[str], push_is_lost: bool) -> None:
+        """As many as there were credits for belong to the session at once."""
+        (session,) = [session for session in self.sessions if session.puller.name == name]
+        for mail in self.model.living(to):
+            if mail.entry in entries[:credits]:
+                mail.becomes("held", None, session)
+        if not push_is_lost:
+            session.knows += entries[:credits]
+            self.taken += [(to.partition("/")[2], entry) for entry in entries[:credits]]
 
     def stored(self, message: Any, sender: str, entry: str, seq: int, size: int) -> None:
         last, at_ms = self.model.threads.get((sender, message.to), (0, self.now_ms))
@@ -145,7 +174,7 @@ class History:
         living = self.model.living(address)
         assert (joined.pending, joined.bytes) == (len(living), sum(mail.size for mail in living))
         assert joined.oldest_ms == min((mail.accepted_at for mail in living), default=None)
-        assert joined.began == "{}-{}".format(*max((mail.place for mail in living), default=(0, 0)))
+        assert joined.backlog_end == "{}-{}".format(*max((mail.place for mail in living), default=(0, 0)))
         self.lease.setdefault((name, self.desk.keys.shard(address)), self.now_ms + LEASE_MS)
         self.sessions.append(Session(puller, self.desks[desk], name, mode))
 
@@ -175,7 +204,9 @@ class History:
 
     # -- settling
 
-    async def takes(self, address: str, at: int, room: int, answer_is_lost: bool, looks_again: bool) -> None:
+    async def takes(
+        self, address: str, at: int, room: int, answer_is_lost: bool, looks_again: bool, gives_credits: bool
+    ) -> None:
         if not self.serving(address):
             await self.joins(at % 2, address, at, "exclusive", 0, True)
         serving = self.serving(address)
@@ -183,10 +214,13 @@ class History:
             serving = [session for session in self.acting() if session.address == address]
         session = serving[at % len(serving)]
         known = list(session.knows) if looks_again else None
+        held = sum(mail.holder is session for mail in self.model.mails)
+        may_have_credits = gives_credits and session.puller.drained and not session.puller.ack_timeout_ms
+        session.puller.credits_max = max(0, WINDOW - held) if may_have_credits else 0
 
         rows = await session.desk.take(session.puller, room, known)
 
-        if known is not None:
+        if known is not None and session.here:
             held = {mail.entry for mail in self.model.mails if mail.holder is session}
             assert session.puller.gone == [entry for entry in known if entry not in held]
             session.knows = [entry for entry in known if entry in held]
@@ -197,8 +231,17 @@ class History:
         assert [(row.entry, row.attempt, row.seq) for row in rows] == [
             (one.entry, one.attempt, one.seq) for one in given
         ]
+        self.taken += [(address.partition("/")[2], row.entry) for row in rows]
+        self.what_was_read_too_far_is_put_off(address)
         if not answer_is_lost:
             session.knows = list(dict.fromkeys([*session.knows, *(row.entry for row in rows)]))
+
+    def what_was_read_too_far_is_put_off(self, address: str) -> None:
+        """How far a take reads beyond what it gives is its own affair; what is delayed it parks there."""
+        for mail in self.model.living(address):
+            owner, _ = self.desk.holders(address, mail.priority).get(mail.stream_id, ("", 0))
+            if owner == "~parked" and mail.state == "available" and mail.not_before > self.now_ms:
+                mail.becomes("parked", mail.not_before)
 
     def chosen(self, at: int, mails: list[int]) -> tuple[Session, list[Mail]] | None:
         """A session, and mails of its mailbox: mostly those that it holds, sometimes any."""
@@ -228,10 +271,12 @@ class History:
         session.knows = [entry for entry in session.knows if entry not in entries]
         return done
 
-    async def acks(self, at: int, mails: list[int]) -> None:
+    async def acks(self, at: int, mails: list[int], are_kept: bool) -> None:
         if chosen := self.chosen(at, mails):
             session, named = chosen
-            refused = await session.desk.ack(session.puller, *(mail.entry for mail in named))
+            kept = [row for mail in named if (row := session.desk.kept(mail.entry, mail.to))]
+            rows = kept if are_kept and len(kept) == len(named) else None
+            refused = await session.desk.ack(session.puller, *(mail.entry for mail in named), rows=rows)
             for mail in self.settled(session, named, refused):
                 self.model.end(mail, "acked", self.now_ms)
 
@@ -267,11 +312,11 @@ class History:
 
     async def a_worker_looks(self, desk: int) -> None:
         for shard in range(self.desk.keys.shards):
-            self.seen_due[shard] = await self.desks[desk].store.duties.due_entries(shard, self.now_ms, 1_000)
+            self.seen_due[shard] = await self.desks[desk].store.overdue.due_entries(shard, self.now_ms, 1_000)
 
     async def a_worker_does_what_it_saw(self, desk: int) -> None:
         for shard, members in self.seen_due.items():
-            await self.desks[desk].store.duties.overdue(shard, members)
+            await self.desks[desk].store.overdue.carry_out(shard, members)
             self.model.overdue(members, self.now_ms)
 
     async def a_worker_does_what_is_due(self, desk: int) -> None:
@@ -300,7 +345,32 @@ class History:
             if living:
                 assert since is not None
                 assert since <= min(mail.accepted_at for mail in living)
+            self.check_push(address, living)
         self.check_ids()
+        self.check_sums()
+
+    def check_push(self, address: str, living: list[Mail]) -> None:
+        """Only who serves alone is pushed to, within its window, and nothing that waits is overtaken."""
+        pushed_to = self.desk.pushed_to(address)
+        if pushed_to is None:
+            return
+        (session,) = [session for session in self.sessions if session.puller.name == pushed_to[0]]
+        assert session.here
+        assert session.mode == "exclusive"
+        assert "available" not in {mail.state for mail in living}
+        assert pushed_to[1] + sum(mail.holder is session for mail in living) <= WINDOW
+
+    def check_sums(self) -> None:
+        """What is counted by tenant, and who is on the roster, is what is there."""
+        living = [mail for mail in self.model.mails if mail.alive]
+        keys = [self.desk.keys.sums(shard) for shard in range(self.desk.keys.shards)]
+        fields = [f"acme\t{what}" for what in ("messages", "bytes", "dead")]
+        found = [sum(int(self.desk.redis.hget(key, field) or 0) for key in keys) for field in fields]
+        dead = sum(self.model.dead_letters[address] for address in RECIPIENTS)
+        assert found == [len(living), sum(mail.size for mail in living), dead]
+        for address in RECIPIENTS:
+            if self.model.living(address):
+                assert address in self.desk.roster(address)
 
     def check_lane(self, address: str, priority: int, living: list[Mail]) -> None:
         entries = self.desk.redis.xrange(self.desk.keys.box(address, priority))
@@ -350,10 +420,10 @@ class History:
         assert waiting == sum(mail.alive for mail in self.model.mails)
         for address in RECIPIENTS:
             assert self.desk.redis.xlen(self.desk.keys.dead(address)) == self.model.dead_letters[address]
-        self.first_deliveries_are_in_order([(event.to, event.entry) for event in events if event.kind == "taken"])
+        self.first_deliveries_are_in_order()
 
-    def first_deliveries_are_in_order(self, taken: list[tuple[str, str]]) -> None:
-        first = {place: n for n, place in reversed(list(enumerate(taken)))}
+    def first_deliveries_are_in_order(self) -> None:
+        first = {place: n for n, place in reversed(list(enumerate(self.taken)))}
         for address in RECIPIENTS:
             for priority in PRIORITIES:
                 lane = [mail for mail in self.model.mails if (mail.to, mail.priority) == (address, priority)]
@@ -388,7 +458,7 @@ class History:
     async def every_sender_was_told_once(self) -> None:
         told: Counter[tuple[str, str, str]] = Counter()
         for desk in self.desks:
-            await desk.store.line.finish()
+            await desk.store.pipeline.finish()
         for sender in SENDERS:
             for receipt in await self.desk.receipts(sender):
                 told[sender, receipt["id"], receipt["state"]] += 1
@@ -413,6 +483,18 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "max_attempts": st.sampled_from((0, 0, 1, 2)),
             "ack_timeout_s": st.sampled_from((None, None, 10)),
             "receipt": st.sampled_from((True, "all", False)),
+            "push_is_lost": one_in_four,
+        },
+    ),
+    "takes_all_and_gets_more": (
+        4,
+        {
+            "desk": a_desk,
+            "sender": st.sampled_from(SENDERS),
+            "to": a_recipient,
+            "at": a_place,
+            "ids": st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True),
+            "push_is_lost": one_in_four,
         },
     ),
     "cancels": (1, {"at": a_place}),
@@ -438,9 +520,10 @@ STEPS: dict[str, tuple[int, dict[str, st.SearchStrategy[Any]]]] = {
             "room": st.sampled_from((0, 1, 2, 3, 4, 9)),
             "answer_is_lost": one_in_four,
             "looks_again": one_in_four,
+            "gives_credits": st.booleans(),
         },
     ),
-    "acks": (3, {"at": a_place, "mails": some_places}),
+    "acks": (3, {"at": a_place, "mails": some_places, "are_kept": st.booleans()}),
     "nacks": (
         4,
         {

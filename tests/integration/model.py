@@ -131,11 +131,11 @@ class Model:
 
     def take(self, session: Session, room: int, now_ms: int) -> list[Mail]:
         given: list[Mail] = []
-        began = tuple(map(int, session.puller.began.split("-")))
+        backlog_end = tuple(map(int, session.puller.backlog_end.split("-")))
         for mail in self.living(session.address):
             if len(given) == room:
                 break
-            if mail.state != "available" or (not session.puller.drained and mail.place > began):
+            if mail.state != "available" or (not session.puller.drained and mail.place > backlog_end):
                 continue
             if mail.expires_at <= now_ms:
                 self.end(mail, "expired", now_ms)

@@ -11,24 +11,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import jwt
 import pytest
 from click.testing import CliRunner
 
-from relay import cli, logs
+from relay.cli import main
+from relay.telemetry import logs
 from tests.servers import free_port
+from tests.up import WITHIN_S, Up, environ, up
 
 pytestmark = pytest.mark.xdist_group("cli")
 
-WITHIN_S = 90.0
-
-
-def environ(**settings: str) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
-    return inherited | {f"RELAY_{name.upper()}": value for name, value in settings.items()}
+SECRET = {"token_secret": "a secret for tests that is long enough"}
 
 
 def relay(*words: str, given: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
@@ -41,48 +37,6 @@ def relay(*words: str, given: str = "", **settings: str) -> subprocess.Completed
         timeout=WITHIN_S,
         check=False,
     )
-
-
-class Up:
-    """`relay up` on a folder of its own."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.port = free_port()
-        self.urls = [f"http://127.0.0.1:{self.port + n}" for n in range(2)]
-        self.folder = folder
-        self._told = folder.with_suffix(".err")
-        with self._told.open("wb") as told:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "relay.cli", "up", "--port", str(self.port), "--data", str(folder), *words],
-                stderr=told,
-                stdout=told,
-                env=environ(shards="4", heartbeat_s="2"),
-            )
-
-    def told(self) -> str:
-        return self._told.read_text()
-
-    def wait_until_up(self) -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while "The relay is up" not in self.told():
-            assert self.process.poll() is None, self.told()
-            assert time.monotonic() < deadline, self.told()
-            time.sleep(0.05)
-
-    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(WITHIN_S)
-
-
-@contextmanager
-def up(folder: Path, *words: str) -> Iterator[Up]:
-    running = Up(folder, *words)
-    try:
-        running.wait_until_up()
-        yield running
-    finally:
-        if running.process.poll() is None:
-            running.stop(signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +61,27 @@ def descendants_of(folder: Path) -> list[str]:
 
 
 # -- everything at once
+
+
+def test_listen_prints_any_payload_as_one_line(house: Up) -> None:
+    payloads = ["9" * 5_000, "1e999", "[" * 900 + "]" * 900, '{\n "a":\r\n 1}', '"\\ud83d\\ude00"']
+    data = {"data_dir": str(house.folder)}
+    sent = [relay("send", "odd", "--url", house.urls[0], given=one, **data) for one in payloads]
+    listening = subprocess.Popen(
+        [sys.executable, "-m", "relay.cli", "listen", "--as", "odd", "--url", house.urls[1]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environ(**data),
+    )
+    assert listening.stdout is not None
+    lines = [listening.stdout.readline().decode() for _ in payloads]
+    listening.send_signal(signal.SIGINT)
+    listening.wait(WITHIN_S)
+    listening.stdout.close()
+
+    assert [one.returncode for one in sent] == [0] * len(payloads)
+    for line, payload in zip(lines, payloads, strict=True):
+        assert f'"payload":{payload}'.replace("\n", " ").replace("\r", " ") in line
 
 
 def test_what_is_sent_through_one_instance_is_heard_through_the_other(house: Up) -> None:
@@ -273,10 +248,10 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
         (["token", "--agent", "alice", "--ttl", "soon"], {}, 2, "soon"),
         (["token", "--agent", "alice", "--ttl", "2d"], {}, 2, "86400"),
         (["token"], {}, 2, "--agent"),
-        (["token", "--agent", "alice", "--scope", ""], {}, 2, "admin inspect metrics receive send"),
-        (["send", "a b", "x"], {}, 1, "not an address"),
-        (["send", "other/bob", "x", "--as", "acme/alice", "--url", "http://127.0.0.1:9"], {}, 1, "127.0.0.1:9"),
-        (["send", "bob", "x", "--url", "http://127.0.0.1:9"], {}, 1, "no relay answers at http://127.0.0.1:9"),
+        (["token", "--agent", "alice", "--scope", ""], {}, 2, "admin inspect metrics operator receive send"),
+        (["send", "a b", "x"], {}, 2, "not an address"),
+        (["send", "other/bob", "x", "--as", "acme/alice", "--url", "http://127.0.0.1:9"], SECRET, 1, "127.0.0.1:9"),
+        (["send", "bob", "x", "--url", "127.0.0.1:9"], SECRET, 1, "no relay answers at http://127.0.0.1:9"),
         (["send", "bob", "--file", "/nowhere"], {}, 2, "/nowhere"),
         (["serve"], {"nonsense": "1"}, 1, "RELAY_NONSENSE"),
         (["serve"], {"recheck_s": "never", "shards": "0"}, 1, "RELAY_RECHECK_S"),
@@ -300,7 +275,7 @@ def test_wrong_input_is_named_without_a_traceback(
     monkeypatch.setattr(logs, "configure", lambda _: None)  # the test's own logs stay as they are
     given = {"data_dir": str(tmp_path / "data")} | settings
 
-    answer = CliRunner().invoke(cli.main, words, env={f"RELAY_{name.upper()}": value for name, value in given.items()})
+    answer = CliRunner().invoke(main.main, words, env={f"RELAY_{name.upper()}": value for name, value in given.items()})
 
     assert answer.exit_code == code, answer.output
     assert told in answer.output
@@ -309,14 +284,14 @@ def test_wrong_input_is_named_without_a_traceback(
 
 @pytest.mark.parametrize("words", [["--help"], ["up", "-h"], ["send", "--help"], ["--version"]])
 def test_help_and_version_work_everywhere(words: list[str]) -> None:
-    assert CliRunner().invoke(cli.main, words).exit_code == 0
+    assert CliRunner().invoke(main.main, words).exit_code == 0
 
 
 def test_another_number_of_shards_than_the_data_have_is_said(house: Up) -> None:
     other = relay("serve", "--port", "0", data_dir=str(house.folder))
 
     assert other.returncode == 1
-    assert "RELAY_SHARDS: the store was made with 4 shards, not 64" in other.stderr
+    assert "RELAY_SHARDS: the store was made with 4 shards, not 8" in other.stderr
     assert "Traceback" not in other.stderr
 
 

@@ -1,73 +1,23 @@
 """A client that reads nothing: it is given up, its messages are not, and nobody else waits for it."""
 
 import asyncio
-import base64
-import json
-import os
-import socket
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-from aiohttp import web
 
-from relay import connection
-from relay.app import make_app
-from relay.settings import Settings
-from relay.store.store import open_store
+from relay.core import output
 from tests.agents import Agent, make_token, message, until
+from tests.deaf import Bare, Deaf, until_counted
 from tests.servers import RealServer
-
-SECRET = "a secret for tests that is long enough"
+from tests.serving import SECRET, serving
 
 
 @pytest.fixture
 async def url(redis_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """An instance in this process, which loses its patience soon."""
-    monkeypatch.setattr(connection, "SLOW_AFTER_S", 0.5)
-    settings = Settings(token_secret=SECRET, shards=1, recheck_s=0.2, drain_s=0, max_buffer_bytes=2**16)
-    prefix = f"test-{os.urandom(6).hex()}"
-    async with open_store(settings, redis_server.url, prefix=prefix) as store:
-        runner = web.AppRunner(make_app(store), shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        await site.stop()
-        await runner.cleanup()
-
-
-class Deaf:
-    """A client whose socket is opened by hand, and never read after its handshake."""
-
-    def __init__(self, url: str) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        self._socket.connect(("127.0.0.1", int(url.rpartition(":")[2])))
-        key = base64.b64encode(os.urandom(16)).decode()
-        self._socket.sendall(
-            "GET /v1/ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
-        )
-
-    def say(self, op: str, **fields: Any) -> None:
-        payload = json.dumps({"op": op, **fields}).encode()
-        size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + len(payload).to_bytes(2)
-        self._socket.sendall(b"\x81" + size + b"\0\0\0\0" + payload)
-
-    def rest(self) -> bytes:
-        """Everything that was there to read, up to the end."""
-        self._socket.settimeout(10)
-        found = b""
-        try:
-            while data := self._socket.recv(65_536):
-                found += data
-        except ConnectionError:
-            pass
-        return found
-
-    def close(self) -> None:
-        self._socket.close()
+    monkeypatch.setattr(output, "SLOW_AFTER_S", 0.5)
+    async with serving(redis_server.url, open_tenants=("*",), recheck_s=0.2, max_buffer_bytes=2**16) as url:
+        yield url
 
 
 async def test_a_client_that_does_not_read_is_closed_and_its_messages_wait_for_it(url: str) -> None:
@@ -120,3 +70,19 @@ async def test_a_client_that_reads_late_gets_the_rest_when_it_has_caught_up(url:
     await until(lambda: late.got("drained"))
     for agent in (alice, late):
         await agent.close()
+
+
+async def test_a_caller_that_does_not_read_its_answer_is_cut_off(url: str) -> None:
+    alice = await Agent.connect(url, "acme/alice")
+    await alice.authenticate(token=make_token(SECRET, "acme/alice"))
+    deaf = await asyncio.to_thread(Bare, url)
+    token = make_token(SECRET, "acme/late")
+    request = f"GET /openapi.json HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+    deaf.say_bytes(request * 100)
+    await until_counted(url, 'relay_closed_total{code="slow"}')
+    rest = await asyncio.to_thread(deaf.rest)
+
+    assert rest.count(b"HTTP/1.1 200") < 100
+    deaf.close()
+    await alice.close()

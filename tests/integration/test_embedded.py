@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from relay import embedded
-from relay.embedded import FolderInUse, embedded_server, kept_secret, running_url, server_program
+from relay.cli import embedded
+from relay.cli.embedded import FolderInUse, embedded_server, load_or_create_secret, running_url, server_program
 from relay.errors import ConfigurationError
 
 HOLD_UNTIL_KILLED = """
 import pathlib, sys
-from relay.embedded import embedded_server
+from relay.cli.embedded import embedded_server
 with embedded_server(pathlib.Path(sys.argv[1]), "relay up") as server:
     print(server.pid, flush=True)
     sys.stdin.read()
@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(ConfigurationError, match="file/data cannot be the data folder"):
-        kept_secret(tmp_path / "file" / "data")
+        load_or_create_secret(tmp_path / "file" / "data")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_server_on_the_path_is_chosen_when_recent(
 
 def test_no_server_at_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(embedded, "_packaged_program", lambda: None)
+    monkeypatch.setattr(embedded, "packaged_program", lambda: None)
 
     with pytest.raises(ConfigurationError, match="no redis-server or valkey-server"):
         server_program()
@@ -221,10 +221,10 @@ def test_no_server_at_all_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_secret_is_made_once_and_kept_private(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as racers:
-        secrets = set(racers.map(lambda _: kept_secret(tmp_path), range(8)))
+        secrets = set(racers.map(lambda _: load_or_create_secret(tmp_path), range(8)))
 
-    assert secrets == {kept_secret(tmp_path)}
-    assert len(kept_secret(tmp_path)) >= 32
+    assert secrets == {load_or_create_secret(tmp_path)}
+    assert len(load_or_create_secret(tmp_path)) >= 32
     assert [path.name for path in tmp_path.iterdir()] == ["token-secret"]
     assert stat.S_IMODE((tmp_path / "token-secret").stat().st_mode) == 0o600
 
@@ -233,4 +233,4 @@ def test_a_short_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token-secret").write_text("short\n")
 
     with pytest.raises(ConfigurationError, match="32 bytes or more"):
-        kept_secret(tmp_path)
+        load_or_create_secret(tmp_path)

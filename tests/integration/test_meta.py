@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from relay.errors import ConfigurationError
 from relay.settings import Settings
 from relay.store.meta import Safety
 from relay.store.store import open_store
+from tests.builders import Desk
 from tests.servers import RealServer
 
 
@@ -57,3 +59,22 @@ async def test_eviction_is_seen_on_a_server_that_hides_its_settings() -> None:
 
     assert safety.reason is not None
     assert "noeviction" in safety.reason
+
+
+@pytest.mark.parametrize(("found", "left"), [("0", "1"), ("1", "1"), ("2", "2")])
+async def test_a_relay_works_beside_those_of_the_release_before_and_after(desk: Desk, found: str, left: str) -> None:
+    desk.redis.hset(desk.keys.meta, mapping={"schema": found, "shards": 1, "epoch": "e"})
+
+    await desk.store.meta.check()
+
+    assert desk.redis.hget(desk.keys.meta, "schema") == left
+
+
+@pytest.mark.parametrize("found", ["3", "-1", "x"])
+async def test_a_store_of_another_age_is_refused(desk: Desk, found: str) -> None:
+    desk.redis.hset(desk.keys.meta, mapping={"schema": found, "shards": 1, "epoch": "e"})
+
+    with pytest.raises(ConfigurationError, match=f"the store has schema {found}"):
+        await desk.store.meta.check()
+
+    assert desk.redis.hget(desk.keys.meta, "schema") == found

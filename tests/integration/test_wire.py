@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from redis.exceptions import ResponseError
 
-from relay.store.connect import connection_pool
-from relay.store.keys import as_packet
-from relay.store.wire import Reply, Wire
+from relay.store.redis.connect import home_at
+from relay.store.redis.resp import encode_command
+from relay.store.redis.wire import Reply, Wire
 from tests.builders import WAIT_S
 from tests.servers import HOST, RealServer
 
@@ -30,7 +30,7 @@ class Listener:
         self.wire = Wire(self.replies.put_nowait, self.lost.put_nowait)
 
     async def open(self, url: str) -> Wire:
-        await self.wire.open(connection_pool(url))
+        await self.wire.open(home_at(url))
         return self.wire
 
     async def next(self, count: int) -> list[Reply]:
@@ -84,7 +84,7 @@ async def test_replies_come_in_the_order_of_the_commands(redis_server: RealServe
     listener = Listener()
     wire = await listener.open(redis_server.url)
 
-    wire.write(as_packet("ECHO", "a") + as_packet("NOSUCH") + as_packet("ECHO", "b" * 100_000))
+    wire.write(encode_command("ECHO", "a") + encode_command("NOSUCH") + encode_command("ECHO", "b" * 100_000))
     first, refused, last = await listener.next(3)
     await wire.close()
 
@@ -97,7 +97,7 @@ async def test_tls_is_spoken_like_the_rest(tmp_path: Path) -> None:
     listener = Listener()
     async with answering(b"+OK\r\n", certified(tmp_path)) as port:
         wire = await listener.open(f"rediss://localhost:{port}?ssl_cert_reqs=none&ssl_check_hostname=false")
-        wire.write(as_packet("ECHO", "a") * 3)
+        wire.write(encode_command("ECHO", "a") * 3)
         replies = await listener.next(3)
         await wire.close()
 

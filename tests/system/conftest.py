@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import aiohttp
 import pytest
-import redis
 
 from relay.settings import Settings
 from relay.store.keys import Keys
@@ -29,9 +28,9 @@ POLL_S = 0.01
 
 
 class Process:
-    """`relay WORDS`, whose log is read as JSON lines."""
+    """`relay WORDS`, whose log is read as JSON lines. In a folder with another relay, it is that one."""
 
-    def __init__(self, *words: str, **environ: Any) -> None:
+    def __init__(self, *words: str, folder: Path | None = None, **environ: Any) -> None:
         own = {f"RELAY_{name.upper()}": str(value) for name, value in environ.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
         descriptor, path = tempfile.mkstemp(prefix="relay-log-")
@@ -40,6 +39,7 @@ class Process:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "relay.cli", *words],
                 env=inherited | {"RELAY_LOG_FORMAT": "json"} | own,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -130,7 +130,7 @@ class Relay:
 
     def __init__(self, stack: ExitStack, server: RealServer, url: str | None = None, **settings: Any) -> None:
         self.server = server
-        self.settings = {"redis_url": url or server.url, "shards": 8, **settings}
+        self.settings = {"redis_url": url or server.url, "shards": 8, "open_tenants": "*", **settings}
         self._stack = stack
         self.a, self.b = (stack.enter_context(Instance(**self.settings)) for _ in range(2))
         self.workers = self.process("workers")
@@ -153,9 +153,9 @@ class Relay:
 class Room:
     """A tenant of its own: agents are named without it, and leave when the test ends."""
 
-    def __init__(self, relay: Relay, client: redis.Redis) -> None:
+    def __init__(self, relay: Relay, client: Any) -> None:
         self.relay = relay
-        self.redis = client
+        self.redis = client  # redis-py cannot say what its replies are: that depends on how it was made
         self.tenant = f"t{secrets.token_hex(4)}"
         shown = Settings()
         ttl_s = relay.settings.get("message_ttl_s", shown.message_ttl_s)
@@ -251,3 +251,13 @@ async def room(relay: Relay) -> AsyncIterator[Room]:
             await room.close()
     for process in relay.processes():
         assert process.complaints() == []
+
+
+@pytest.fixture
+async def working_store(room: Room) -> AsyncIterator[None]:
+    """A test that breaks the store begins with one that works and instances that know it, and leaves it running."""
+    await room.a.is_ready()
+    await room.b.is_ready()
+    yield
+    if not room.relay.server.is_running:
+        room.relay.server.start()

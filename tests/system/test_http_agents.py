@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agents import Key
-from tests.callers import admin, caller, soon
+from tests.callers import admin, caller, operator, soon
 from tests.system.conftest import Room
 
 pytestmark = pytest.mark.xdist_group("common")
@@ -26,6 +26,10 @@ async def test_an_agent_is_registered_changed_and_shown(room: Room) -> None:
         "online": False,
         "last_seen_ms": None,
         "depth": 0,
+        "waiting": 0,
+        "held": 0,
+        "delayed": 0,
+        "sessions": [],
         "bytes": 0,
         "oldest_ms": None,
         "oldest_age_s": None,
@@ -161,9 +165,9 @@ async def test_a_tenant_sees_itself_only(room: Room) -> None:
     await caller(room, "alice").send("bob", "m-1")
 
     other = await caller(room, "other/alice").get("/v1/agents", tenant=room.tenant)
-    root = await admin(room, "other/root").get("/v1/agents", tenant=room.tenant)
+    root = await operator(room).get("/v1/agents", tenant=room.tenant)
     named = await caller(room, "other/alice").get(f"/v1/agents/{room.tenant}~bob")
-    by_admin = await admin(room, "other/root").get(f"/v1/agents/{room.tenant}~bob")
+    by_admin = await operator(room).get(f"/v1/agents/{room.tenant}~bob")
 
     assert other.said == named.said == (403, "forbidden")
     assert [one["agent"] for one in root["agents"]] == [room.address("bob")]

@@ -28,7 +28,7 @@ async def test_every_line_to_copy_is_right(room: Room) -> None:
     assert all(f"{name}=" in setup for name in ("URL", *tokens))
 
     lines = [f"URL={room.a.url}", *(f"{name}='Authorization: Bearer {token}'" for name, token in tokens.items())]
-    for line in "".join(blocks).splitlines():
+    for line in "".join(blocks).replace("tenants/demo", f"tenants/{room.tenant}").splitlines():
         quick = line.replace("-m 3", "-m 0.5").replace("wait_s=2", "wait_s=0.1").replace("wait_s=1", "wait_s=0.1")
         lines += [quick, f"said=$?; [ $said = 0 ] || [ $said = {ENDED_BY_TIME} ] || exit $said; echo"]
     done = await asyncio.to_thread(run, "\n".join(lines))

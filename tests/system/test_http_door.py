@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.agents import make_token
-from tests.callers import Caller, admin, caller
+from tests.callers import Caller, admin, caller, operator
 from tests.system.conftest import SECRET, Room
 
 pytestmark = pytest.mark.xdist_group("common")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group("common")
 CALLS = [
     ("POST", "/v1/agents/me/messages", {"payload": 1}, {"send"}),
     ("GET", "/v1/tasks/t", None, {"send"}),
-    ("GET", "/v1/agents/me/messages/m", None, {"send"}),
+    ("GET", "/v1/agents/me/messages/m", None, {"send", "inspect"}),
     ("DELETE", "/v1/agents/me/messages/m", None, {"send"}),
     ("POST", "/v1/agents/me/lease", {}, {"receive"}),
     *(("POST", f"/v1/agents/me/entries/1-1/{how}", {"lock_token": "x"}, {"receive"}) for how in ("ack", "nack")),
@@ -40,6 +40,7 @@ CALLS = [
     ("GET", "/v1/activity", None, {"inspect"}),
     ("GET", "/v1/anomalies", None, {"inspect"}),
     ("GET", "/v1/stats", None, {"inspect", "metrics"}),
+    ("GET", "/v1/instances", None, {"metrics"}),
 ]
 
 
@@ -91,9 +92,9 @@ async def test_other_ways_to_authenticate_are_401(room: Room) -> None:
         assert answer.said == (401, "unauthorized")
 
 
-async def test_a_message_to_another_tenant_is_forbidden_also_for_an_admin(room: Room) -> None:
+async def test_a_message_to_another_tenant_is_forbidden_also_for_an_operator(room: Room) -> None:
     agent = await caller(room, "alice").post("/v1/agents/other~bob/messages", {"payload": 1})
-    root = await admin(room).post("/v1/agents/other~bob/messages", {"payload": 1})
+    root = await operator(room, "root").post("/v1/agents/other~bob/messages", {"payload": 1})
     own = await caller(room, "alice").post(f"/v1/agents/{room.tenant}~bob/messages", {"payload": 1})
 
     assert agent.said == root.said == (403, "forbidden")
@@ -142,12 +143,12 @@ async def test_health_readiness_and_metrics_need_no_token_here(room: Room) -> No
     anybody = Caller(room.a.url)
 
     alive, ready, metrics = [await anybody.get(path) for path in ("/healthz", "/readyz", "/metrics")]
-    with_token = [await caller(room, "me", scope).get("/metrics") for scope in ("metrics", "admin", "send")]
+    with_token = [await caller(room, "me", scope).get("/metrics") for scope in ("metrics", "operator", "admin", "send")]
 
     assert (alive.status, alive.body) == (200, {"status": "alive"})
     assert (ready.status, ready["status"]) == (200, "ready")
     assert "relay_accepted_total" in metrics.text
-    assert [one.status for one in with_token] == [200, 200, 403]
+    assert [one.status for one in with_token] == [200, 200, 403, 403]
 
 
 async def test_the_fixed_token_opens_the_metrics_and_nothing_else(room: Room) -> None:

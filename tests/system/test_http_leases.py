@@ -379,3 +379,25 @@ async def test_what_a_puller_holds_goes_on_when_an_exclusive_session_comes(room:
     await session.drained()
 
     assert (await bob.settle("ack", held)).status == 200
+
+
+async def counted(room: Room) -> dict[str, float]:
+    """The counters of the instance, by name."""
+    lines = (await Caller(room.a.url).get("/metrics")).text.splitlines()
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    }
+
+
+async def test_a_lease_is_counted_like_a_delivery(room: Room) -> None:
+    alice, bob = caller(room, "alice"), caller(room, "bob")
+    await alice.send("bob", "m-1")
+    before = await counted(room)
+
+    await bob.settle("nack", await bob.lease_one(), delay_s=0)
+    await bob.settle("ack", await bob.lease_one())
+
+    after = await counted(room)
+    names = ("relay_taken_total", "relay_taken_again_total", "relay_accepted_to_taken_seconds_count")
+    assert [after[name] - before[name] for name in names] == [2, 1, 2]
+    assert after["relay_taken_to_acked_seconds_count"] - before["relay_taken_to_acked_seconds_count"] == 1

@@ -16,7 +16,7 @@ SETTINGS = {
     "rate_per_s": 20,
     "rate_burst": 20,
     "max_connections": 12,
-    "open_tenants": "open-*,open",
+    "open_tenants": "open",
     "recheck_s": 30,
     "allowed_origins": "https://good.example,https://other.example",
     "log_addresses": "hashed",

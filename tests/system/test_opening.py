@@ -333,3 +333,14 @@ async def test_backlog_comes_whole_however_large_it_is(room: Room) -> None:
 
     assert await bob.drained() == 450
     assert [one["payload"] for one in await bob.deliveries(450)] == list(range(1, 451))
+
+
+async def test_clients_that_leave_before_their_welcome_are_no_errors(room: Room) -> None:
+    for _ in range(40):
+        leaving = await room.socket("bob")
+        await leaving.expect("hello")
+        await leaving.say("auth", token=room.token("bob"))
+        leaving.vanish()
+    await room.agent("bob")
+
+    assert room.a.complaints() == []

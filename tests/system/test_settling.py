@@ -42,15 +42,33 @@ async def test_one_bad_entry_does_not_hurt_its_neighbours(room: Room) -> None:
 
 async def test_without_confirm_a_settlement_is_answered_only_when_it_is_refused(room: Room) -> None:
     alice, bob = await room.agents("alice", "bob")
-    await alice.sent(message("m-1"))
-    one = await bob.delivery()
+    await alice.sent(*messages(8))
+    entries = [one["entry"] for one in await bob.deliveries(8)]
 
-    await bob.say("ack", entries=[one["entry"]])
-    await bob.say("ack", entries=[one["entry"]])
-    refusal = await bob.refusal()
+    for entry in entries:  # some of these pairs share a call
+        await bob.say("ack", entries=[entry])
+        await bob.say("ack", entries=[entry])
+    refusals = []
+    while len(refusals) < len(entries):
+        refusals += (await bob.expect("refused"))["refusals"]
 
-    assert (refusal["entry"], refusal["code"]) == (one["entry"], "not_found")
+    assert [(one["entry"], one["code"]) for one in refusals] == [(entry, "not_found") for entry in entries]
     assert bob.got("settled") == []
+
+
+async def test_what_was_said_before_the_end_of_a_session_counts(room: Room) -> None:
+    names = [f"bob-{n}" for n in range(8)]  # agents of whose rate their instance knows nothing yet
+    alice = await room.agent("alice")
+
+    for name in names:
+        await alice.sent(message("m-1", to=name))
+        bob = await room.agent(name)
+        await bob.say("ack", entries=[(await bob.delivery())["entry"]])
+        await bob.close()
+
+    receipts = await alice.receipts(len(names))
+    assert {receipt["state"] for receipt in receipts} == {"delivered"}
+    assert [room.depth(name) for name in names] == [0] * len(names)
 
 
 async def test_a_released_message_comes_again_at_once_in_its_place_and_uncounted(room: Room) -> None:

@@ -2,28 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.agents import message, messages, until
 from tests.system.conftest import Instance, Room
 
-pytestmark = pytest.mark.xdist_group("store failures")
+pytestmark = [pytest.mark.xdist_group("store failures"), pytest.mark.usefixtures("working_store")]
 
 SETTINGS = {"recheck_s": 0.3, "heartbeat_s": 2}
 OPTIONS = {"appendfsync": "always"}
 TOLD_WITHIN_S = 12.0  # the relay tries for some seconds before it says so
-
-
-@pytest.fixture(autouse=True)
-async def well_again(room: Room) -> AsyncIterator[None]:
-    """Each test starts with a store that works and instances that know it."""
-    await room.a.is_ready()
-    await room.b.is_ready()
-    yield
-    if not room.relay.server.is_running:
-        room.relay.server.start()
 
 
 async def test_while_the_server_is_down_senders_are_told_and_sessions_stay(room: Room) -> None:

@@ -10,10 +10,13 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.http.a2a import forms, older
-from relay.http.a2a.card import merged
-from relay.http.a2a.following import news
-from relay.http.a2a.story import Story
+from relay.a2a import forms, older
+from relay.a2a.card import merged
+from relay.a2a.errors import Unsupported
+from relay.a2a.following import FollowedTask, news
+from relay.a2a.sending import _may_go_on
+from relay.a2a.story import Story
+from relay.store.tasks import Task as Kept
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, width=32) | st.text(),
@@ -267,3 +270,12 @@ def test_the_relay_answers_for_address_capabilities_and_security() -> None:
     assert list(card.security_schemes) == ["bearer"]
     assert not card.signatures
     assert (card.name, card.icon_url) == ("Bob", "http://bob.example/icon.png")
+
+
+def test_a_task_with_many_bytes_of_answers_is_not_gone_on_with() -> None:
+    turns = [Kept(f"t-{n}", "acme/alice", "acme/bob", [], None, parts_bytes=10, reply_bytes=2) for n in range(2)]
+    found = FollowedTask(Story("t-0", "context"), turns)
+
+    assert _may_go_on(found, "t-2", {}, max_bytes=24) == "context"
+    with pytest.raises(Unsupported, match="begin a new one"):
+        _may_go_on(found, "t-2", {}, max_bytes=23)

@@ -5,12 +5,15 @@ import logging
 import sys
 from typing import Any
 
-from relay.logs import Formatter
+import pytest
+
 from relay.settings import Settings
+from relay.telemetry.logs import Formatter
 
 
 def line(message: str = "session_began", settings: Settings | None = None, **fields: Any) -> str:
-    record = logging.makeLogRecord({"msg": message, "name": "relay.hub", "levelname": "INFO", **fields})
+    fields = {"name": "relay.core.instance", "levelname": "INFO", "created": 1.2345, **fields}
+    record = logging.makeLogRecord({"msg": message, **fields})
     return Formatter(settings or Settings()).format(record)
 
 
@@ -19,9 +22,9 @@ def test_json_is_one_object_a_line() -> None:
 
     found = json.loads(text)
     assert "\n" not in text
-    assert (found["event"], found["level"], found["logger"]) == ("session_began", "info", "relay.hub")
+    assert (found["event"], found["level"], found["logger"]) == ("session_began", "info", "relay.core.instance")
     assert (found["agent"], found["count"]) == ("acme/alice", 3)
-    assert found["at_ms"] > 0
+    assert found["at"] == "1970-01-01T00:00:01.234+00:00"
 
 
 def test_text_names_the_event_and_its_fields() -> None:
@@ -49,4 +52,23 @@ def test_an_exception_is_a_field_in_json_and_follows_in_text() -> None:
         info = sys.exc_info()
 
     assert "ValueError: boom" in json.loads(line(settings=Settings(log_format="json"), exc_info=info))["exception"]
-    assert line(exc_info=info).splitlines()[-1] == "ValueError: boom"
+    assert line(exc_info=info).splitlines()[-1] == "    ValueError: boom"
+
+
+@pytest.mark.parametrize(
+    "entry", ["1-0\n2026-01-01 info serving", "1-0 agent=acme/root", 'a"b', "\x1b[31mred", "naïve\u2028line", ""]
+)
+def test_text_keeps_what_a_client_chose_in_one_field_of_one_line(entry: str) -> None:
+    text = line("acked", entry=entry, agent="acme/alice")
+
+    assert len(text.splitlines()) == 1
+    assert text.endswith(f"entry={json.dumps(entry)} agent=acme/alice")
+
+
+def test_lines_of_an_exception_cannot_pass_for_events() -> None:
+    try:
+        raise ValueError("boom\n2026-01-01 00:00:00,000 info    serving")
+    except ValueError:
+        info = sys.exc_info()
+
+    assert all(each.startswith("    ") for each in line(exc_info=info).splitlines()[1:])

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from jsonschema_rs import meta
+from jsonschema_rs import Draft202012Validator, meta
 
 from relay.app import add_routes
 from relay.errors import RelayError
-from relay.http import answers, openapi
-from relay.http.calls import call_of
+from relay.http import openapi
+from relay.http.operation import operation_of
+from relay.http.schemas.activity import EventShown
+from relay.http.schemas.errors import WIRE_ERRORS
+from relay.store.events import COLUMNS
 
 NOT_OURS = ("/a2a/",)  # speaks A2A, whose own documents describe it
 
@@ -50,7 +53,8 @@ def test_every_description_has_a_summary_and_a_name_of_its_own(document: dict[st
     names = [operation["operationId"] for _, _, operation in operations(document)]
 
     assert len(set(names)) == len(names)
-    assert all(operation["summary"].endswith(".") for _, _, operation in operations(document))
+    for *_, operation in operations(document):
+        assert re.fullmatch(r"[A-Z][\w ,-]{5,50}", operation["summary"])
 
 
 def test_the_parameters_of_a_path_are_those_in_it(document: dict[str, Any]) -> None:
@@ -69,6 +73,66 @@ def test_every_reference_leads_somewhere_and_every_schema_is_one(document: dict[
         meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
+def fields(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every field of every body, and every parameter."""
+    for name, schema in document["components"]["schemas"].items():
+        for field, described in schema["properties"].items():
+            yield f"{name}.{field}", described
+    for path, method, operation in operations(document):
+        for parameter in operation["parameters"]:
+            yield f"{method} {path} {parameter['name']}", parameter
+
+
+def arrays(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if schema.get("type") == "array":
+            yield schema
+        for inner in schema.values():
+            yield from arrays(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from arrays(inner)
+
+
+def test_every_field_says_what_it_means(document: dict[str, Any]) -> None:
+    assert [name for name, field in fields(document) if not field.get("description", "").endswith(".")] == []
+
+
+def test_every_body_says_what_it_is(document: dict[str, Any]) -> None:
+    bodies = document["components"]["schemas"].items()
+
+    assert [name for name, schema in bodies if not schema.get("description", "").endswith(".")] == []
+
+
+def test_every_array_says_what_is_in_it(document: dict[str, Any]) -> None:
+    assert [array for array in arrays(document) if not array.get("items")] == []
+
+
+def test_every_example_fits_its_schema(document: dict[str, Any]) -> None:
+    shown = {"components": document["components"]}
+    schemas = list(document["components"]["schemas"].items())
+    schemas += [(name, field) for name, field in fields(document) if "examples" in field]
+
+    for name, schema in schemas:
+        assert schema["examples"], name
+        for example in schema["examples"]:
+            assert Draft202012Validator({**schema, **shown}).is_valid(example), (name, example)
+
+
+def test_every_field_has_an_example(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+
+    for name, schema in schemas.items():
+        assert set(schema["properties"]) == set(schema["examples"][0]), name
+    for name, field in fields(document):
+        if "in" in field:
+            assert "example" in field or field["schema"].get("examples"), name
+
+
+def test_every_column_of_an_event_can_be_shown() -> None:
+    assert set(COLUMNS) - {"tenant"} <= set(EventShown.__struct_encode_fields__)
+
+
 def test_whoever_needs_a_token_may_be_refused(document: dict[str, Any]) -> None:
     for path, _, operation in operations(document):
         needs_token = "security" in operation
@@ -79,21 +143,20 @@ def test_whoever_needs_a_token_may_be_refused(document: dict[str, Any]) -> None:
 
 def test_a_handler_reads_the_body_and_the_parameters_that_it_describes(app: web.Application) -> None:
     for (path, method), handler in routes(app).items():
-        described, source = call_of(handler), inspect.getsource(handler)
+        described, source = operation_of(handler), inspect.getsource(handler)
         assert described is not None, (path, method)
-        body = re.search(r"await body\(request, (\w+)\)", source)
+        body = re.search(r"await read_body\(request, (\w+)\)", source)
         if body:
             assert described.body.__name__ == body[1], (path, method)
-        module = inspect.getmodule(handler)
-        for name in re.findall(r"\b([A-Z_]+)\.of\(request\)", source):
-            assert getattr(module, name) in described.query, (path, method, name)
+        query = re.search(r"read_query\(request, (\w+)\)", source)
+        assert described.query.__name__ == (query[1] if query else "Query"), (path, method)
 
 
 def test_every_code_of_the_wire_is_an_error_that_is_described(document: dict[str, Any]) -> None:
     described = set(re.findall(r"`(\w+)`", str([one["responses"] for _, _, one in operations(document)])))
 
-    assert {error.code for error in answers.WIRE_ERRORS} <= described
-    assert all(issubclass(error, RelayError) for error in answers.WIRE_ERRORS)
+    assert {error.code for error in WIRE_ERRORS} <= described
+    assert all(issubclass(error, RelayError) for error in WIRE_ERRORS)
 
 
 def test_the_reader_needs_nothing_from_elsewhere() -> None:
@@ -110,6 +173,8 @@ def test_an_example_of_the_document(document: dict[str, Any]) -> None:
 
     assert lease["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Lease"}
     assert document["components"]["schemas"]["Lease"]["properties"]["max"] == {
+        "description": "How many messages at most.",
+        "examples": [10],
         "type": "integer",
         "minimum": 1,
         "maximum": 100,

@@ -1,15 +1,19 @@
 """How the pipeline is started, and the parts of it that need neither Spark nor a server."""
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from relay import java, pipeline
+from relay.cli import java, spark_launcher
+from relay.cli import spark as commands
 from relay.errors import ConfigurationError
-from spark.__main__ import main
-from spark.log import Extent, Mark, Range
-from spark.packing import packed, whole_logs
-from spark.store import StoreError, options_from_environ
+from spark.__main__ import JOBS, main
+from spark.sources.event_log import Extent, Mark, Range
+from spark.sources.packing import packed, whole_logs
+from spark.sources.store import StoreError, options_from_environ
 
 
 def a_range(entries: int) -> Range:
@@ -32,7 +36,7 @@ def a_java(folder: Path, version: str) -> Path:
 
 
 def test_a_job_finds_python_java_and_the_store_in_its_environment() -> None:
-    environ = pipeline.job_environ({"HOME": "/home/x", "JAVA_HOME": "/old"}, "redis://:secret@there", "/java")
+    environ = spark_launcher.job_environ({"HOME": "/home/x", "JAVA_HOME": "/old"}, "redis://:secret@there", "/java")
 
     assert environ["HOME"] == "/home/x"
     assert environ["RELAY_REDIS_URL"] == "redis://:secret@there"
@@ -42,18 +46,46 @@ def test_a_job_finds_python_java_and_the_store_in_its_environment() -> None:
 
 
 def test_a_java_home_that_is_too_old_is_not_passed_on() -> None:
-    environ = pipeline.job_environ({"JAVA_HOME": "/old"}, None, None)
+    environ = spark_launcher.job_environ({"JAVA_HOME": "/old"}, None, None)
 
     assert "JAVA_HOME" not in environ
 
 
+@pytest.mark.parametrize("job", JOBS)
+def test_a_command_has_the_options_of_its_job(job: str) -> None:
+    declared = {option.opts[0]: option.is_flag for option in commands.spark.commands[job].params}
+
+    own = importlib.import_module(f"spark.jobs.{job}").parser()
+
+    assert declared == {action.option_strings[0]: action.nargs == 0 for action in own._actions[1:]}  # the first: help
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_help_and_wrong_options_install_nothing(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "run_job", lambda *_: pytest.fail("started"))
+
+    assert "--" in CliRunner().invoke(commands.spark, [job, "--help"]).stdout
+    assert CliRunner().invoke(commands.spark, [job, "--no-such-option"]).exit_code == 2
+
+
+def test_a_job_gets_the_options_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(commands, "run_job", lambda words, _: started.append(words))
+
+    words = ["audit", "--archive", "A", "--until", "2026-05-02", "--offline", "--ttl-s", "60"]
+    done = CliRunner().invoke(commands.spark, words, env={"RELAY_REDIS_URL": "redis://127.0.0.1:1"})
+
+    assert done.exit_code == 0, done.output
+    assert started == [["audit", "--archive", "A", "--until", "2026-05-02", "--offline", "--ttl-s", "60.0"]]
+
+
 def test_packages_that_are_there_are_not_installed(tmp_path: Path) -> None:
-    pipeline.install_packages(tmp_path / "none.lock", ("click",))
+    spark_launcher.install_packages(tmp_path / "none.lock", ("click",))
 
 
 def test_missing_packages_without_a_lock_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no_such_package not installed, and none.lock is not"):
-        pipeline.install_packages(tmp_path / "none.lock", ("click", "no_such_package"))
+        spark_launcher.install_packages(tmp_path / "none.lock", ("click", "no_such_package"))
 
 
 def test_packages_that_cannot_be_installed_are_a_clear_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +93,7 @@ def test_packages_that_cannot_be_installed_are_a_clear_error(tmp_path: Path, cap
     lock.write_text("no-such-file-anywhere @ file:///no/such/file.whl --hash=sha256:00\n")
 
     with pytest.raises(ConfigurationError, match=r"the packages in wrong.lock could not be installed"):
-        pipeline.install_packages(lock, ("no_such_package",))
+        spark_launcher.install_packages(lock, ("no_such_package",))
 
     assert "Installing no_such_package from wrong.lock" in capfd.readouterr().err
 

@@ -8,24 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay import protocol
 from relay.errors import Malformed, TooLarge, UnknownOp
-from relay.protocol import (
-    Ack,
-    AnyFrame,
-    Auth,
-    Nack,
-    Ping,
-    Send,
-    Sync,
-    Touch,
-    address,
-    escape,
-    frame,
-    parse,
-    parse_entry,
-    parse_message,
-)
+from relay.protocol.address import address
+from relay.protocol.columns import escape
+from relay.protocol.entry import parse_entry
+from relay.protocol.frames import Ack, AnyFrame, Auth, Nack, Ping, Send, Sync, Touch, frame, parse
+from relay.protocol.message import Message, parse_message
 
 LIMIT = 1_000
 
@@ -118,7 +106,7 @@ def test_no_bytes_raise_anything_but_our_errors(data: bytes) -> None:
     st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda v: st.lists(v, max_size=3))
 )
 def test_any_value_in_any_field_of_a_message_is_taken_or_refused(value: object) -> None:
-    for name in protocol.Message.__struct_fields__:
+    for name in Message.__struct_fields__:
         with suppress(Malformed, TooLarge):
             parse_message(a_raw(**{name: value}), "acme", LIMIT)
 

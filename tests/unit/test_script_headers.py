@@ -7,25 +7,30 @@ from pathlib import Path
 import pytest
 
 from relay.store import keys as keys_module
-from relay.store import scripts as scripts_module
 from relay.store.keys import SHARD_KEYS, Keys
+from relay.store.redis.scripts import script
 from relay.store.store import SCRIPTS
 
-FOLDER = Path(scripts_module.__file__).parent / "scripts"
-FILES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.lua"))}
+FOLDER = Path(keys_module.__file__).parent / "scripts"
+FILES = {path.stem: path.read_text() for path in sorted(FOLDER.rglob("*.lua"))}
 USES = re.compile(r"^-- Uses (.+)$", re.MULTILINE)
 INCLUDED = {part.strip() for text in FILES.values() for found in USES.findall(text) for part in found.split(",")}
-TRANSITIONS = sorted(FILES.keys() - INCLUDED)
+TRANSITIONS = sorted(path.stem for path in FOLDER.glob("*.lua"))
 
 STRING = re.compile(r"'((?:[^'\\]|\\.)*)'")
 OUTCOME_LINE = re.compile(r"\breturn\b|\bresults\[|\brefused\[|\bbecame\[|\btaken\[|\bword = |\bgiven, room = ")
 WORD = re.compile(r"[a-z][a-z_]+")
+FLAGS = re.compile(r"#!lua(?: flags=(.+))?\n")  # a script without any is refused by a full server before it begins
+
+
+def without_flags(name: str) -> str:
+    return FLAGS.sub("", FILES[name], count=1)
 
 
 def header(name: str) -> list[str]:
     """The comment that a file begins with, without its dashes."""
     lines = []
-    for line in FILES[name].splitlines():
+    for line in without_flags(name).splitlines():
         if not line.startswith("--"):
             break
         lines.append(line[2:].removeprefix(" "))
@@ -33,8 +38,8 @@ def header(name: str) -> list[str]:
 
 
 def code(name: str) -> str:
-    """The file without its comments."""
-    return re.sub(r"--.*", "", FILES[name])
+    """The file without its flags and comments."""
+    return re.sub(r"--.*", "", without_flags(name))
 
 
 def whole_code(name: str) -> str:
@@ -83,7 +88,7 @@ def listed_keys(text: str) -> list[tuple[int, str, str]]:
 
 def test_every_script_is_loaded_and_every_loaded_script_is_there() -> None:
     assert sorted(SCRIPTS) == TRANSITIONS
-    assert {"shard", "holding", "failing"} == INCLUDED
+    assert {path.stem for path in FOLDER.glob("lib/*.lua")} == INCLUDED
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)
@@ -118,7 +123,7 @@ def test_every_word_that_is_returned_is_promised(name: str) -> None:
 
 def test_the_reader_of_words_sees_what_it_should() -> None:
     assert returned_words("cancel") == {"cancelled", "held", "not_found"}
-    assert returned_words("accept") == {"lanes", "stored", "duplicate", "blocked", "unknown", "full"}
+    assert returned_words("accept") == {"lanes", "stored", "duplicate", "blocked", "unknown", "full", "rationed"}
     assert returned_words("leave") == {"left", "gone"}
     assert returned_words("overdue") == {"expired", "failed", "dead", "ready", "nothing"}
 
@@ -161,7 +166,10 @@ def test_no_command_is_given_a_spelled_key(name: str) -> None:
     assert {(command, word) for command, word in spelled} <= {
         ("XGROUP", "CREATE"),
         ("XGROUP", "DELCONSUMER"),
+        ("XINFO", "GROUPS"),
         ("XREADGROUP", "GROUP"),
+        ("XINFO", "STREAM"),
+        ("XINFO", "CONSUMERS"),
     }
 
 
@@ -188,6 +196,24 @@ def test_the_shards_keys_have_the_types_that_python_says() -> None:
     both = types.keys() & said.keys()
     assert len(both) >= 10
     assert {name: said[name].partition(":")[0] for name in both} == {name: types[name] for name in both}
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_a_script_works_on_a_full_server_or_says_why_not(name: str) -> None:
+    flags = FLAGS.match(FILES[name])
+    says_why_not = any(line.startswith("Not on a full server: ") for line in header(name))
+
+    assert flags is not None
+    assert flags[1] in ("allow-oom", "no-writes", None)
+    assert says_why_not == (flags[1] is None)
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_the_flags_come_before_what_is_put_before_a_script(name: str) -> None:
+    text = script(name).text.decode()
+
+    assert text.startswith(FILES[name].partition("\n")[0] + "\n")
+    assert text.count("#!lua") == 1
 
 
 def test_lanes_are_the_same_on_both_sides() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from relay.errors import ConfigurationError
-from relay.settings import Settings, env_name, load
+from relay.protocol.address import is_agent
+from relay.settings import _TENANT, Settings, env_name, load
 
 
 def test_nothing_set_gives_the_defaults() -> None:
@@ -84,6 +85,39 @@ def test_a_flag_that_was_not_given_leaves_its_variable() -> None:
 @pytest.mark.parametrize(("tenants", "is_open"), [("*", True), ("acme,beta", True), ("beta", False)])
 def test_a_tenant_is_open_when_listed_or_when_all_are(tenants: str, is_open: bool) -> None:
     assert load({"RELAY_OPEN_TENANTS": tenants}).is_open("acme") is is_open
+
+
+def test_no_tenant_is_open_by_default() -> None:
+    assert not load({}).is_open("demo")
+
+
+@pytest.mark.parametrize("name", ["a b", "open-*", "*,acme", "acme/bob", "acme,ünter", "a" * 65])
+def test_a_name_that_cannot_be_a_tenant_stops_the_start(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"RELAY_OPEN_TENANTS: .* is not a tenant"):
+        load({"RELAY_OPEN_TENANTS": name})
+
+
+@pytest.mark.parametrize("name", ["acme", "A.b_c-9", "a" * 64, "a" * 65, "a b", "a/b", "*", "ü", "a\n", ""])
+def test_settings_and_addresses_agree_on_what_a_tenant_is(name: str) -> None:
+    assert bool(_TENANT.fullmatch(name)) == is_agent(name)
+
+
+@pytest.mark.parametrize("name", ["RELAY_TOKEN_SECRET", "RELAY_TOKEN_SECRET_BEFORE"])
+def test_a_secret_that_can_be_guessed_stops_the_start(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}: must be 32 bytes or more"):
+        load({name: "x" * 31})
+
+    assert load({name: "ü" * 16})  # bytes, not characters
+
+
+@pytest.mark.parametrize(("text", "expected"), [("true", True), ("false", False), ("", False)])
+def test_a_flag_is_true_or_false(text: str, expected: bool) -> None:
+    assert load({"RELAY_ADMIN_IS_OPERATOR": text}).admin_is_operator is expected
+
+
+def test_a_flag_that_is_neither_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="RELAY_ADMIN_IS_OPERATOR: must be true or false"):
+        load({"RELAY_ADMIN_IS_OPERATOR": "yes"})
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in fields(Settings)])

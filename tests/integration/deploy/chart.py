@@ -47,12 +47,16 @@ def containers(variation: str) -> list[Doc]:
 
 def environment(container: Doc, secret: dict[str, str]) -> dict[str, str]:
     """What the process will see."""
-    return {
-        variable["name"]: variable["value"]
-        if "value" in variable
-        else secret[variable["valueFrom"]["secretKeyRef"]["key"]]
-        for variable in container["env"]
-    }
+    seen = {variable["name"]: _value(variable, secret) for variable in container["env"]}
+    return {name: value for name, value in seen.items() if value is not None}
+
+
+def _value(variable: Doc, secret: dict[str, str]) -> str | None:
+    """None: a key that the Secret may lack, and does."""
+    if "value" in variable:
+        return str(variable["value"])
+    reference = variable["valueFrom"]["secretKeyRef"]
+    return secret.get(reference["key"]) if reference.get("optional") else secret[reference["key"]]
 
 
 def secret_of(variation: str) -> dict[str, str]:

@@ -43,9 +43,15 @@ def environment(service: Doc) -> dict[str, str]:
 
 
 def server_options(words: list[str]) -> dict[str, str]:
-    """The options on a command line such as `valkey-server --appendonly yes`."""
-    options = [word for word in words if word != "valkey-server"]
+    """The options on a command line such as `sh -c … valkey-server --appendonly yes`."""
+    options = words[words.index("valkey-server") + 1 :] if "valkey-server" in words else words
     return {name.removeprefix("--"): value for name, value in zip(options[::2], options[1::2], strict=True)}
+
+
+def size(text: str) -> int:
+    """1gb, 2G, 512M, 2Gi"""
+    number, unit = re.fullmatch(r"(\d+)([kmgKMG])[iIbB]?", text).groups()  # type: ignore[union-attr]
+    return int(number) * 1_024 ** (1 + "kmg".index(unit.lower()))
 
 
 def seconds(span: str) -> float:

@@ -7,6 +7,7 @@ from typing import Any, get_type_hints
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from relay import settings
 from relay.auth import Tokens
@@ -27,8 +28,11 @@ from tests.integration.deploy.programs import needs, run
 pytestmark = needs("helm")
 
 KUBERNETES = ("1.25", "1.37")  # the oldest that the chart allows, the newest that the packages know
-OUTSIDE_KINDS = {"ServiceMonitor"}  # of operators, which Kubernetes itself knows nothing about
-OF_THE_CHART = {"redis_url", "host", "port", "token_secret", "metrics_token", "data_dir"}  # and not of its users
+OUTSIDE_KINDS = {"ServiceMonitor", "PodMonitor"}  # of operators, which Kubernetes itself knows nothing about
+OF_THE_CHART = {
+    *("redis_url", "host", "port", "metrics_port", "data_dir"),
+    *("token_secret", "token_secret_before", "metrics_token"),
+}
 
 
 @pytest.mark.parametrize("variation", VARIATIONS)
@@ -61,8 +65,9 @@ def test_the_relay_understands_its_environment(variation: str) -> None:
 def test_workers_have_the_settings_of_the_instances_and_no_more_secrets_than_they_need(variation: str) -> None:
     seen = {one["name"]: environment(one, secret_of(variation)) for one in containers(variation)}
 
+    assert seen["workers"].pop("RELAY_METRICS_PORT") == "9464"
     assert seen["workers"].items() <= seen["relay"].items()
-    assert seen["relay"].keys() - seen["workers"].keys() == {"RELAY_TOKEN_SECRET", "RELAY_METRICS_TOKEN"}
+    assert seen["relay"].keys() - seen["workers"].keys() == {"RELAY_TOKEN_SECRET"}
 
 
 def test_values_reach_the_relay_unchanged() -> None:
@@ -104,6 +109,42 @@ def test_every_pod_is_confined(variation: str) -> None:
         assert not container["image"].endswith(":latest")
 
 
+def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
+    images = {one["name"]: one["image"] for one in containers("everything")}
+
+    assert re.fullmatch(r"registry.example.com/team/agent-relay@sha256:[0-9a-f]{64}", images["relay"])
+    assert images["workers"] == images["relay"]
+    assert images["archive"] == "registry.example.com/team/agent-relay-spark:0.1.0"
+
+
+def test_an_ingress_speaks_tls_unless_told_otherwise() -> None:
+    rendered = run("helm", "template", "demo", CHART, "--set", "ingress.enabled=true").stdout
+    (ingress,) = [doc for doc in yaml.safe_load_all(rendered) if doc and doc["kind"] == "Ingress"]
+
+    assert [one["hosts"] for one in ingress["spec"]["tls"]] == [[rule["host"] for rule in ingress["spec"]["rules"]]]
+
+
+def test_pods_may_reach_a_server_of_yours_and_its_sentinels() -> None:
+    for role in ("relay", "workers"):
+        rules = the("high-availability", "NetworkPolicy", role)["spec"]["egress"]
+
+        assert {6_379, 26_379} <= {port["port"] for rule in rules for port in rule["ports"]}
+
+
+@pytest.mark.parametrize("role", ["relay", "workers"])
+def test_high_availability_survives_the_loss_of_a_node(role: str) -> None:
+    spec = the("high-availability", "Deployment", role)["spec"]["template"]["spec"]
+
+    spread = {one["topologyKey"]: one["whenUnsatisfiable"] for one in spec["topologySpreadConstraints"]}
+    assert spread == {"topology.kubernetes.io/zone": "DoNotSchedule", "kubernetes.io/hostname": "DoNotSchedule"}
+
+
+def test_the_default_opens_no_tenant_and_says_so() -> None:
+    (relay,) = [one for one in containers("minimal") if one["name"] == "relay"]
+
+    assert environment(relay, secret_of("minimal"))["RELAY_OPEN_TENANTS"] == ""
+
+
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_no_pod_gets_variables_that_would_be_taken_for_settings(variation: str) -> None:
     assert {pod["spec"]["enableServiceLinks"] for pod in pod_templates(variation)} == {False}
@@ -143,7 +184,7 @@ def test_the_chart_makes_every_secret_that_its_pods_ask_for() -> None:
         (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
         for container in containers("everything")
         for variable in container["env"]
-        if "valueFrom" in variable
+        if "valueFrom" in variable and not variable["valueFrom"]["secretKeyRef"].get("optional")
     }
     (made,) = of_kind("everything", "Secret")
 
@@ -157,6 +198,16 @@ def test_the_service_monitor_brings_the_token_that_the_relay_expects() -> None:
 
     assert endpoint["authorization"]["credentials"] == expected
     assert [port["name"] for port in the("everything", "Service")["spec"]["ports"]] == [endpoint["port"]]
+
+
+def test_the_pod_monitor_finds_the_port_of_the_workers_and_brings_their_token() -> None:
+    (monitor,) = of_kind("everything", "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (workers,) = [one for one in containers("everything") if one["name"] == "workers"]
+    (expected,) = [one["valueFrom"]["secretKeyRef"] for one in workers["env"] if one["name"] == "RELAY_METRICS_TOKEN"]
+
+    assert endpoint["authorization"]["credentials"] == expected
+    assert workers["ports"] == [{"name": endpoint["port"], "containerPort": 9464}]
 
 
 def test_every_volume_claim_of_a_pod_is_made() -> None:
@@ -204,7 +255,7 @@ def _as_schema(spec: Field[Any]) -> dict[str, Any]:
     if "low" in spec.metadata:
         number = "integer" if kind is int else "number"
         return {"type": number, "minimum": spec.metadata["low"], "maximum": spec.metadata["high"]}
-    return {"type": "string"}
+    return {"type": "boolean" if kind is bool else "string"}
 
 
 def test_a_file_of_the_chart_is_named_for_its_role_and_kind() -> None:

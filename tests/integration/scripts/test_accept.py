@@ -101,6 +101,7 @@ async def test_the_same_id_lately_ended_is_a_duplicate_that_says_how(desk: Desk)
 
 
 async def test_the_same_id_after_the_window_is_stored_again(desk: Desk) -> None:
+    await desk.join()  # a mailbox that nobody serves goes when it is empty, and its next entry may have the same time
     first = await desk.send_one(a_message("m-1"))
     await desk.cancel("m-1")
 
@@ -235,7 +236,7 @@ async def test_an_instance_that_does_not_know_the_lanes_is_told(make_desk: MakeD
 
     assert answer.word == "stored"
     assert here.redis.hget(here.shard_key("lanes"), BOB) == "5"
-    assert there.store.mailboxes._lanes(BOB) == ALL_LANES  # it had to ask twice, once
+    assert there.store.accepting._lanes.of(BOB) == ALL_LANES  # it had to ask twice, once
     assert here.kinds() == ["accepted", "accepted"]
 
 
@@ -310,3 +311,65 @@ async def test_an_instance_is_told_once_however_many_sessions_it_has(desk: Desk)
     await desk.send(a_message("1"), a_message("2"))
 
     assert ears.heard() == ["mail\tacme/bob"]
+
+
+# -- what a sender may begin
+
+
+async def test_a_sender_is_the_first_to_send_to_so_many_addresses_that_nobody_uses(make_desk: MakeDesk) -> None:
+    desk = await make_desk(sender_max_mailboxes=2)
+
+    words = [(await desk.send_one(a_message("1", to=f"acme/new-{n}"))).word for n in range(4)]
+    again = await desk.send_one(a_message("2", to="acme/new-0"))
+    others = await desk.send_one(a_message("1", to="acme/new-9"), sender=CAROL)
+
+    assert words == ["stored", "stored", "rationed", "rationed"]
+    assert (again.word, others.word) == ("stored", "stored")
+    assert desk.redis.zcard(desk.keys.roster(0)) == 3
+    assert [event.reason for event in desk.events("refused")] == ["rate_limited"] * 2
+
+
+async def test_a_tenant_has_so_many_such_addresses_and_one_sender_cannot_use_them_up(make_desk: MakeDesk) -> None:
+    desk = await make_desk(sender_max_mailboxes=2, tenant_max_mailboxes=3)
+
+    for n in range(9):
+        await desk.send_one(a_message("1", to=f"acme/new-{n}"))
+    words = [(await desk.send_one(a_message("1", to=f"acme/more-{n}"), sender=CAROL)).word for n in range(2)]
+
+    assert words == ["stored", "rationed"]
+
+
+async def test_whoever_is_registered_is_sent_to_without_a_ration(make_desk: MakeDesk) -> None:
+    desk = await make_desk(sender_max_mailboxes=1)
+    await desk.send_one(a_message("1", to="acme/new"))
+    await desk.store.agents.register(BOB, mode="shared")
+
+    assert (await desk.send_one(a_message("1"))).word == "stored"
+
+
+async def test_the_next_time_brings_new_rations(make_desk: MakeDesk) -> None:
+    desk = await make_desk(sender_max_mailboxes=1, max_threads=1)
+    refused = await desk.send(
+        a_message("1", to="acme/a", thread="x"), a_message("2", to="acme/b"), a_message("3", to="acme/a", thread="y")
+    )
+    waits_ms = refused[1].values[1]
+
+    desk.clock.advance(waits_ms / 1_000)
+    later = await desk.send(a_message("4", to="acme/b"), a_message("5", to="acme/a", thread="y"))
+
+    assert [one.word for one in refused] == ["stored", "rationed", "rationed"]
+    assert 0 < waits_ms <= desk.keys.ttl_ms
+    assert [one.word for one in later] == ["stored", "stored"]
+
+
+async def test_a_sender_begins_so_many_threads_and_goes_on_with_those_it_has(make_desk: MakeDesk) -> None:
+    desk = await make_desk(max_threads=3)
+
+    words = [(await desk.send_one(a_message(f"m-{n}", thread=f"t-{n}"))).word for n in range(5)]
+    further = await desk.send(a_message("1", thread="t-0"), a_message("2"), a_message("3", thread="t-4"))
+    others = await desk.send_one(a_message("1", thread="t-4"), sender=CAROL)
+
+    assert words == ["stored", "stored", "stored", "rationed", "rationed"]
+    assert [one.word for one in further] == ["stored", "stored", "rationed"]
+    assert others.word == "stored"
+    assert desk.redis.hlen(desk.keys.seqs(0, desk.clock.now_ms())[0]) < 10

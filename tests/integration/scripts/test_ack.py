@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from relay.store.mailboxes import Settlement
 from tests.builders import BOB, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -205,13 +204,15 @@ async def test_the_pace_of_acks_is_kept_only_near_the_cap(make_desk: MakeDesk) -
     assert near == far == f"{NOON_MS}\t1000"
 
 
-@pytest.mark.parametrize(("why", "answered"), [("not_found", {}), ("lock_lost", {"1-1": "lock_lost"})])
-async def test_an_ack_that_is_repeated_is_forgiven_only_for_what_the_first_one_did(
-    desk: Desk, why: str, answered: dict[str, str]
-) -> None:
-    told: list[dict[str, str] | None] = []
-    settlement = Settlement(BOB, "somebody", ["1-1"], told.append)
+async def test_what_failed_before_its_group_was_lost_is_forgotten_when_it_is_acked(desk: Desk) -> None:
+    sent = await desk.send_one(a_message())
+    bob = await desk.join()
+    await desk.take(bob)
+    await desk.nack(bob, sent.entry, delay_s=0)
+    desk.redis.xgroup_destroy(desk.keys.box(BOB), "agent")
+    again = await desk.take_one(bob)
 
-    desk.store.mailboxes._acks._deliver([settlement], [b"", [], [1, b"1-1", why.encode()]], True)
+    await desk.ack(bob, again.entry)
 
-    assert told == [answered]
+    assert again.attempt == 1
+    assert desk.failures() == {}

@@ -1,5 +1,7 @@
 """cancel: a sender takes back what nobody holds."""
 
+import asyncio
+
 import pytest
 
 from tests.builders import CAROL, Desk, a_message
@@ -58,3 +60,13 @@ async def test_a_cancelled_id_is_a_duplicate_within_the_window(desk: Desk) -> No
     again = await desk.send_one(a_message("m-1"))
 
     assert (again.word, again.values) == ("duplicate", (sent.entry, "cancelled"))
+
+
+async def test_a_mailbox_that_is_made_anew_never_gives_a_handle_again(desk: Desk) -> None:
+    handles = [(await desk.send_one(a_message("m-0"))).entry]
+
+    for n in range(12):  # each time both go out together, and a few times within a millisecond
+        _, sent = await asyncio.gather(desk.cancel(f"m-{n}"), desk.send_one(a_message(f"m-{n + 1}")))
+        handles.append(sent.entry)
+
+    assert len(set(handles)) == len(handles)

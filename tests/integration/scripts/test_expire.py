@@ -2,7 +2,7 @@
 
 import asyncio
 
-from relay.store import duties
+from relay.store import expiry
 from tests.builders import BOB, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -54,15 +54,15 @@ async def test_a_short_ttl_behind_a_live_message_is_not_the_sweepers(desk: Desk)
 
 async def test_one_call_ends_a_limited_number_and_says_that_there_may_be_more(make_desk: MakeDesk) -> None:
     desk = await make_desk(message_ttl_s=10)
-    await desk.send(*(a_message(f"m-{n}") for n in range(duties.EXPIRE_AT_ONCE + 5)))
+    await desk.send(*(a_message(f"m-{n}") for n in range(expiry.EXPIRE_AT_ONCE + 5)))
     desk.clock.advance(10)
 
     first = await desk.expire()
     second = await desk.expire()
 
-    assert first == (duties.EXPIRE_AT_ONCE, True)
+    assert first == (expiry.EXPIRE_AT_ONCE, True)
     assert second == (5, False)
-    assert len(desk.events("expired")) == duties.EXPIRE_AT_ONCE + 5
+    assert len(desk.events("expired")) == expiry.EXPIRE_AT_ONCE + 5
 
 
 async def test_a_held_message_leaves_no_ghost_and_its_holder_is_told(make_desk: MakeDesk) -> None:
@@ -93,7 +93,7 @@ async def test_three_sweepers_at_once_have_one_effect(make_desk: MakeDesk) -> No
     assert sum(count for count, _ in ended) == 10
     assert len(desk.events("expired")) == 10
     for one in others:
-        await one.store.line.finish()
+        await one.store.pipeline.finish()
     assert len(await desk.receipts()) == 10
 
 
@@ -138,6 +138,6 @@ async def test_the_sweeper_visits_only_who_is_due(make_desk: MakeDesk) -> None:
     await desk.send_one(a_message("1", to="acme/carol"))
     desk.clock.advance(5)
 
-    due = await desk.store.duties.due_mailboxes(0, desk.clock.now_ms() - 10_000, 10)
+    due = await desk.store.expiry.due_mailboxes(0, desk.clock.now_ms() - 10_000, 10)
 
     assert due == [BOB]

@@ -1,5 +1,8 @@
 """forward: receipts come to their senders, each once, however often they are brought."""
 
+import pytest
+
+from relay.store import receipts
 from relay.store.keys import FORWARDED_BUCKET_MS
 from tests.builders import ALICE, CAROL, Desk, a_message
 from tests.conftest import MakeDesk
@@ -23,14 +26,43 @@ async def test_receipts_are_forwarded_to_each_sender_and_leave_the_outbox(desk: 
 async def test_the_same_origin_again_is_a_duplicate(desk: Desk) -> None:
     for _ in range(3):
         desk.store.receipts.forward(0, b"1-1", PARCEL)
-        await desk.store.line.finish()
+        await desk.store.pipeline.finish()
 
     assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
 
 
+async def test_what_could_not_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
+    outbox = desk.keys.outbox(0)
+    desk.redis.set(outbox, "the store cannot delete from this")
+    desk.store.receipts.done(0, "1-1")
+    await desk.store.pipeline.finish()
+    desk.redis.delete(outbox)
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": 'acme/alice\t1\t{"id":"1"}'}, id="1-1")
+
+    found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
+    await desk.store.pipeline.finish()
+
+    assert found is None
+    assert desk.redis.xlen(outbox) == 0
+
+
+async def test_what_another_instance_has_forwarded_and_could_not_delete_is_not_pushed_too(desk: Desk) -> None:
+    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
+    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+    await desk.store.pipeline.finish()
+    desk.redis.delete(outbox)
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
+
+    found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
+    await desk.store.pipeline.finish()
+
+    assert found is None
+    assert desk.redis.xlen(outbox) == 0
+
+
 async def test_an_origin_is_remembered_into_the_next_bucket(desk: Desk) -> None:
     desk.store.receipts.forward(0, b"1-1", PARCEL)
-    await desk.store.line.finish()
+    await desk.store.pipeline.finish()
 
     desk.clock.advance(FORWARDED_BUCKET_MS / 1_000)
     desk.store.receipts.forward(0, b"1-1", PARCEL)
@@ -56,12 +88,67 @@ async def test_senders_in_other_shards_get_theirs(make_desk: MakeDesk) -> None:
 
 async def test_confirmed_receipts_are_forgotten_and_later_ones_are_not(desk: Desk) -> None:
     desk.store.receipts.forward(0, b"1-1", PARCEL)
-    await desk.store.line.finish()
+    await desk.store.pipeline.finish()
     desk.store.receipts.forward(0, b"1-2", PARCEL)
-    await desk.store.line.finish()
+    await desk.store.pipeline.finish()
     ((first, _), _) = desk.redis.xrange(desk.keys.receipts(ALICE))
 
-    desk.store.receipts.confirm(ALICE, first)
-    await desk.store.line.finish()
+    desk.store.receipts.forget(ALICE, [first], lambda _: None)
+    await desk.store.pipeline.finish()
 
     assert len(await desk.receipts(ALICE)) == 2
+
+
+async def forward_one_by_one(desk: Desk, numbers: range) -> None:
+    for n in numbers:
+        desk.store.receipts.forward(0, f"{n}-1".encode(), [b"receipts", b'acme/alice\t1\t{"id":"%d"}' % n])
+        await desk.store.pipeline.finish()
+
+
+async def test_for_one_too_many_the_oldest_go_and_the_sender_learns_how_many(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receipts, "RECEIPTS_MAX", 20)
+
+    await forward_one_by_one(desk, range(1, 101))
+    got: list[receipts.ReceiptBatch] = []
+    desk.store.receipts.read(ALICE, "0-0", lambda found: got.extend(found or ()))
+    await desk.store.pipeline.finish()
+
+    kept = sum(one.count for one in got)
+    assert len(got) <= 20
+    assert kept > 10
+    assert kept + sum(one.dropped for one in got) == 100
+    assert b'{"id":"100"}' in [one.receipts for one in got]
+
+
+async def test_many_receipts_for_one_sender_come_in_entries_of_bounded_size(desk: Desk) -> None:
+    await desk.send(*(a_message(f"{'m' * 100}-{n}") for n in range(100)))
+    bob = await desk.join()
+    taken = await desk.take(bob, room=100)
+
+    await desk.ack(bob, *(row.entry for row in taken))
+
+    assert len(await desk.receipts(ALICE)) == 100
+    sizes = [len(fields["receipts"]) for _, fields in desk.redis.xrange(desk.keys.receipts(ALICE))]
+    assert len(sizes) > 1
+    assert max(sizes) < 5_000
+
+
+async def test_a_sender_that_never_had_a_session_is_known_to_the_reaper(desk: Desk) -> None:
+    await forward_one_by_one(desk, range(1, 2))
+
+    assert desk.redis.hkeys(desk.keys.seen(0)) == [ALICE]
+
+
+async def test_none_is_dropped_uncounted_where_more_were_allowed_before(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await forward_one_by_one(desk, range(1, 51))
+    monkeypatch.setattr(receipts, "RECEIPTS_MAX", 20)
+
+    await forward_one_by_one(desk, range(51, 71))
+
+    rows = [fields for _, fields in desk.redis.xrange(desk.keys.receipts(ALICE))]
+    assert len(rows) < 35
+    assert sum(int(row["count"]) + int(row.get("dropped", 0)) for row in rows) == 70

@@ -1,6 +1,9 @@
 """join: a session begins; an exclusive one takes over, and whoever is dead is cleaned up after."""
 
-from tests.builders import ALICE, BOB, NOON_MS, Desk, a_message
+import pytest
+
+from relay.errors import Busy
+from tests.builders import ALICE, BOB, LEASE_MS, NOON_MS, Desk, a_message
 
 
 async def test_a_session_finds_what_waits(desk: Desk) -> None:
@@ -11,7 +14,7 @@ async def test_a_session_finds_what_waits(desk: Desk) -> None:
     bob, joined = await desk.join_at_backlog()
 
     assert (joined.pending, joined.bytes, joined.oldest_ms) == (2, 11, NOON_MS)
-    assert joined.began == last.entry.removesuffix("p3")
+    assert joined.backlog_end == last.entry.removesuffix("p3")
     assert desk.sessions() == [f"{bob.name}\texclusive"]
     assert desk.redis.hget(desk.keys.seen(0), BOB) == f"{NOON_MS + 1_000}\t0"
     assert [(event.who, event.reason) for event in desk.events("joined")] == [(bob.name, "exclusive")]
@@ -20,7 +23,7 @@ async def test_a_session_finds_what_waits(desk: Desk) -> None:
 async def test_an_empty_mailbox_is_found_empty(desk: Desk) -> None:
     _, joined = await desk.join_at_backlog()
 
-    assert (joined.pending, joined.bytes, joined.oldest_ms, joined.began) == (0, 0, None, "0-0")
+    assert (joined.pending, joined.bytes, joined.oldest_ms, joined.backlog_end) == (0, 0, None, "0-0")
 
 
 async def test_an_agent_is_registered_by_its_first_session(desk: Desk) -> None:
@@ -163,3 +166,38 @@ async def test_a_sender_takes_nothing_over_and_stays_when_others_do(desk: Desk) 
     assert desk.sessions() == [f"{sender.name}\tsender", f"{new.name}\texclusive"]
     assert ears.heard() == [f"replaced\t{frozen.name}"]
     assert desk.holders() == {sent.entry: ("~ready", 1)}
+
+
+@pytest.mark.parametrize("back_at_ms", [2**52, 2**53 - 1])
+async def test_a_return_in_the_far_future_is_kept_to_the_millisecond(desk: Desk, back_at_ms: int) -> None:
+    bob = desk.new_session()
+
+    await desk.store.presence.join(BOB, bob, "exclusive", LEASE_MS, back_at_ms)
+    joined = await desk.store.presence.seen([BOB])
+    await desk.store.presence.leave(BOB, bob, "closed", back_at_ms)
+    left = await desk.store.presence.seen([BOB])
+
+    assert joined[BOB].next_active_at_ms == left[BOB].next_active_at_ms == back_at_ms
+
+
+@pytest.mark.parametrize("mode", ["exclusive", "shared"])
+async def test_a_join_that_was_asked_for_before_the_session_that_serves_is_late(desk: Desk, mode: str) -> None:
+    serving = await desk.join()
+    ears = desk.ears()
+
+    with pytest.raises(Busy):
+        await desk.store.presence.join(BOB, desk.new_session(), mode, LEASE_MS, None, asked_ms=NOON_MS - 1)
+
+    assert desk.sessions() == [f"{serving.name}\texclusive"]
+    assert ears.heard() == []
+    assert [event.who for event in desk.events("joined", "replaced")] == [serving.name]
+
+
+async def test_a_late_join_takes_over_from_a_session_whose_instance_is_dead(desk: Desk) -> None:
+    await desk.join(instance="gone")
+    desk.clock.advance(2 * LEASE_MS / 1_000)
+    bob = desk.new_session()
+
+    await desk.store.presence.join(BOB, bob, "exclusive", LEASE_MS, None, asked_ms=NOON_MS - 1)
+
+    assert desk.sessions() == [f"{bob}\texclusive"]

@@ -83,7 +83,7 @@ async def test_nothing_happens_before_its_time(desk: Desk) -> None:
     member = f"hold\t{BOB}\t{entry}"
     desk.clock.advance(4.999)
 
-    became = await desk.store.duties.overdue(0, [member])
+    became = await desk.store.overdue.carry_out(0, [member])
 
     assert became == ["nothing"]
     assert desk.holders() == {entry: (bob.name, 1)}
@@ -93,10 +93,10 @@ async def test_nothing_happens_before_its_time(desk: Desk) -> None:
 async def test_what_was_acked_since_the_worker_looked_stays_acked(desk: Desk) -> None:
     entry, bob = await a_held_message(desk)
     desk.clock.advance(5)
-    members = await desk.store.duties.due_entries(0, desk.clock.now_ms(), 10)
+    members = await desk.store.overdue.due_entries(0, desk.clock.now_ms(), 10)
     await desk.ack(bob, entry)
 
-    became = await desk.store.duties.overdue(0, members)
+    became = await desk.store.overdue.carry_out(0, members)
 
     assert members == [f"hold\t{BOB}\t{entry}"]
     assert became == ["nothing"]
@@ -107,10 +107,10 @@ async def test_what_was_acked_since_the_worker_looked_stays_acked(desk: Desk) ->
 async def test_what_was_touched_since_the_worker_looked_stays_held(desk: Desk) -> None:
     entry, bob = await a_held_message(desk)
     desk.clock.advance(5)
-    members = await desk.store.duties.due_entries(0, desk.clock.now_ms(), 10)
+    members = await desk.store.overdue.due_entries(0, desk.clock.now_ms(), 10)
     await desk.touch(bob, entry, extend_s=10)
 
-    became = await desk.store.duties.overdue(0, members)
+    became = await desk.store.overdue.carry_out(0, members)
 
     assert became == ["nothing"]
     assert desk.holders() == {entry: (bob.name, 1)}
@@ -120,10 +120,10 @@ async def test_what_was_touched_since_the_worker_looked_stays_held(desk: Desk) -
 async def test_what_was_released_since_the_worker_looked_is_not_counted(desk: Desk) -> None:
     entry, bob = await a_held_message(desk)
     desk.clock.advance(5)
-    members = await desk.store.duties.due_entries(0, desk.clock.now_ms(), 10)
+    members = await desk.store.overdue.due_entries(0, desk.clock.now_ms(), 10)
     await desk.release(bob, entry)
 
-    became = await desk.store.duties.overdue(0, members)
+    became = await desk.store.overdue.carry_out(0, members)
 
     assert became == ["nothing"]
     assert desk.holders() == {entry: ("~ready", 1)}

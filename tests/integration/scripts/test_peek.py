@@ -2,24 +2,24 @@
 
 import pytest
 
-from relay.store.whereabouts import Seen
-from tests.builders import BOB, Desk, a_message
+from relay.store.lookup import PeekedMessage
+from tests.builders import BOB, CAROL, NOON_MS, Desk, a_message
 
 FIRST = (1, "")
 
 
-async def peek(desk: Desk, limit: int = 100, state: str = "", kind: str | None = None) -> list[Seen]:
+async def peek(desk: Desk, limit: int = 100, state: str = "", kind: str | None = None) -> list[PeekedMessage]:
     """All pages."""
     cursor, seen = FIRST, []
     while cursor is not None:
-        cursor, page = await desk.store.looks.peek(BOB, cursor, limit, state, kind)
+        cursor, page = await desk.store.lookup.peek(BOB, cursor, limit, state, kind)
         assert len(page) <= limit
         seen += page
     return seen
 
 
-def ids(seen: list[Seen]) -> list[str]:
-    return [one.head.split("\t")[3] for one in seen]
+def ids(seen: list[PeekedMessage]) -> list[str]:
+    return [one.head.id for one in seen]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
@@ -41,7 +41,7 @@ async def test_queued_held_and_delayed_are_told_apart(desk: Desk) -> None:
     await desk.nack(bob, failed.entry, delay_s=30)
 
     found = await peek(desk)
-    seen = {id: (one.state, one.attempt, one.holder) for id, one in zip(ids(found), found, strict=True)}
+    seen = {id: (one.state, one.attempt, one.waiting.holder) for id, one in zip(ids(found), found, strict=True)}
 
     assert seen == {
         "held": ("held", 1, bob.name),
@@ -73,16 +73,16 @@ async def test_what_has_expired_is_not_shown(desk: Desk) -> None:
 
 
 async def test_an_empty_mailbox_ends_at_once(desk: Desk) -> None:
-    assert await desk.store.looks.peek(BOB, FIRST, 10, "", None) == (None, [])
+    assert await desk.store.lookup.peek(BOB, FIRST, 10, "", None) == (None, [])
 
 
 async def test_a_look_is_bounded_also_when_nothing_fits(desk: Desk) -> None:
-    for start in range(0, 2_500, 500):
-        await desk.store.agents.set_caps(BOB, 10_000, None)
+    for start in range(0, 1_500, 500):
+        await desk.store.limits.set_caps(BOB, 10_000, None)
         await desk.send(*(a_message(f"m-{n}") for n in range(start, start + 500)))
 
-    cursor, page = await desk.store.looks.peek(BOB, FIRST, 10, "held", None)
-    end, rest = await desk.store.looks.peek(BOB, cursor or FIRST, 10, "held", None)
+    cursor, page = await desk.store.lookup.peek(BOB, FIRST, 10, "held", None)
+    end, rest = await desk.store.lookup.peek(BOB, cursor or FIRST, 10, "held", None)
 
     assert (cursor is not None, page) == (True, [])
     assert (end, rest) == (None, [])
@@ -91,8 +91,45 @@ async def test_a_look_is_bounded_also_when_nothing_fits(desk: Desk) -> None:
 async def test_a_page_is_bounded_by_bytes(desk: Desk) -> None:
     await desk.send(*(a_message(f"m-{n}", payload="x" * 60_000) for n in range(100)))
 
-    cursor, page = await desk.store.looks.peek(BOB, FIRST, 100, "", None)
+    cursor, page = await desk.store.lookup.peek(BOB, FIRST, 100, "", None)
 
     assert cursor is not None
-    assert 60 < len(page) < 80
+    assert 15 < len(page) < 30
     assert len(ids(await peek(desk))) == 100
+
+
+async def test_bodies_come_only_when_they_are_asked_for(desk: Desk) -> None:
+    await desk.send_one(a_message(payload="secret"))
+
+    _, (bare,) = await desk.store.lookup.peek(BOB, FIRST, 10, "", None, with_body=False)
+    _, (whole,) = await desk.store.lookup.peek(BOB, FIRST, 10, "", None, with_body=True)
+
+    assert bare.body == b""
+    assert b"secret" in whole.body
+
+
+async def test_each_message_says_why_it_is_not_delivered_and_until_when(desk: Desk) -> None:
+    _, failed, _, _ = await desk.send(
+        a_message("held"), a_message("failed"), a_message("queued"), a_message("later", delay_s=60, priority=3)
+    )
+    bob = await desk.join(ack_timeout_s=20, window=1)
+    await desk.take(bob, room=2)
+    await desk.nack(bob, failed.entry, delay_s=30)
+
+    found = {one.head.id: (one.waiting.why, one.waiting.until_ms) for one in await peek(desk)}
+
+    assert found == {
+        "held": ("held by its session", NOON_MS + 20_000),
+        "failed": ("backing off after a nack", NOON_MS + 30_000),
+        "queued": ("window of its session full", None),
+        "later": ("delayed by its sender", NOON_MS + 60_000),
+    }
+
+
+async def test_only_messages_from_a_sender(desk: Desk) -> None:
+    await desk.send(a_message("1"), a_message("2"))
+    await desk.send_one(a_message("3"), sender=CAROL)
+
+    _, found = await desk.store.lookup.peek(BOB, FIRST, 10, "", None, sender=CAROL)
+
+    assert ids(found) == ["3"]

@@ -24,3 +24,17 @@ async def test_a_change_leaves_the_rest_and_null_takes_a_field_away(desk: Desk) 
 
 async def test_an_agent_that_is_not_known_has_no_registration(desk: Desk) -> None:
     assert await desk.store.agents.registration(BOB) is None
+
+
+async def test_sessions_hear_of_another_key_and_of_nothing_else(desk: Desk) -> None:
+    await desk.store.agents.register(BOB, key="k1")
+    await desk.join()
+    ears = desk.ears()
+
+    await desk.store.agents.register(BOB, key="k1", mode="shared")
+    unchanged = ears.heard()
+    await desk.store.agents.register(BOB, key="k2")
+    await desk.store.agents.register(BOB, key=None)
+
+    assert unchanged == []
+    assert ears.heard() == [f"key\t{BOB}", f"key\t{BOB}"]

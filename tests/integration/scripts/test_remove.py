@@ -2,8 +2,8 @@
 
 import pytest
 
-from relay.store.keys import ALL_LANES, as_chunk
-from relay.store.scripts import script
+from relay.store.keys import ALL_LANES
+from relay.store.redis.scripts import script
 from tests.builders import ALICE, BOB, Desk, a_message
 
 
@@ -18,13 +18,13 @@ async def test_nobody_is_unknown(desk: Desk) -> None:
 
 async def test_a_registered_agent_is_removed_and_its_sessions_are_sent_away(desk: Desk) -> None:
     bob = await desk.join()
-    await desk.store.agents.set_caps(BOB, 5, None)
+    await desk.store.limits.set_caps(BOB, 5, None)
     await desk.store.agents.change_blocks(BOB, [ALICE], [])
     ears = desk.ears()
 
     assert await remove(desk) == "removed"
 
-    assert ears.heard() == [f"replaced\t{bob.name}"]
+    assert ears.heard() == [f"removed\t{bob.name}"]
     assert desk.sessions() == []
     assert await desk.store.agents.registration(BOB) is None
     for name in ("agents", "presence", "seen", "blocks", "lanes", "drain", "caps"):
@@ -87,13 +87,12 @@ async def test_a_large_mailbox_is_removed_in_several_calls(desk: Desk, registere
 async def test_the_first_of_several_calls_says_that_there_is_more(desk: Desk) -> None:
     await desk.send(*(a_message(f"m-{n}") for n in range(600)))
     names = [desk.keys.dead(BOB), desk.keys.receipts(BOB)]
-    packet = desk.calls.packet(
+    packet = desk.encoder.packet(
         script("remove"),
         0,
-        [BOB, ALL_LANES, True],
-        more_keys=12,
-        more_chunk=desk.keys.box_chunk(BOB, ALL_LANES) + as_chunk(names),
+        [BOB, ALL_LANES, True, ""],
+        keys=desk.keys.boxes(BOB) + names,
     )
-    words = [(await desk.store.line.reply(packet))[2] for _ in range(3)]
+    words = [(await desk.store.pipeline.reply(packet))[2] for _ in range(3)]
 
     assert words == [b"more", b"removed", b"unknown"]

@@ -9,7 +9,8 @@ async def bury(desk: Desk, bob: Puller, count: int = 1) -> list[str]:
     """Everything in the mailbox, dead. Returns what the dead-letter box calls it."""
     for row in await desk.take(bob, room=count):
         await desk.nack(bob, row.entry, retry=False, reason="bad")
-    return [letter.entry for letter in await desk.store.dead_letters.page(BOB, "", 100)]
+    _, found = await desk.store.dead_letters.page(BOB, "", 1_000)
+    return [letter.entry for letter in found]
 
 
 async def test_a_revived_message_is_as_new_with_its_whole_time_again(desk: Desk) -> None:
@@ -44,9 +45,9 @@ async def test_it_can_fail_and_be_buried_again(desk: Desk) -> None:
     row = await desk.take_one(bob)
     await desk.nack(bob, row.entry, reason="again")
 
-    (again,) = await desk.store.dead_letters.page(BOB, "", 10)
+    _, (again,) = await desk.store.dead_letters.page(BOB, "", 10, with_body=True)
     assert (again.attempts, again.reason) == (1, "again")
-    assert [one["reason"] for one in again.history] == ["again"]
+    assert [failed.reason for failed in again.history] == ["again"]
 
 
 async def test_what_is_not_in_the_box_is_not_found_and_does_not_hurt_the_rest(desk: Desk) -> None:
@@ -64,10 +65,10 @@ async def test_a_full_mailbox_takes_nothing_back(desk: Desk) -> None:
     await desk.send(a_message("m-1"), a_message("m-2"))
     bob = await desk.join()
     letters = await bury(desk, bob, 2)
-    await desk.store.agents.set_caps(BOB, 1, None)
+    await desk.store.limits.set_caps(BOB, 1, None)
 
     outcomes = await desk.store.dead_letters.revive(BOB, letters)
-    await desk.store.agents.set_caps(BOB, 10, 10)
+    await desk.store.limits.set_caps(BOB, 10, 10)
     by_bytes = await desk.store.dead_letters.revive(BOB, letters[1:])
 
     assert [word for word, _ in outcomes] == ["revived", "full"]
@@ -78,9 +79,7 @@ async def test_a_full_mailbox_takes_nothing_back(desk: Desk) -> None:
 async def test_many_are_revived_in_several_calls(desk: Desk) -> None:
     await desk.send(*(a_message(f"m-{n}") for n in range(250)))
     bob = await desk.join()
-    for row in await desk.take(bob, room=250):
-        await desk.nack(bob, row.entry, retry=False)
-    letters = [letter.entry for letter in await desk.store.dead_letters.page(BOB, "", 1_000)]
+    letters = await bury(desk, bob, 250)
 
     outcomes = await desk.store.dead_letters.revive(BOB, letters)
 

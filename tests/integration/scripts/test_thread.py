@@ -1,6 +1,7 @@
 """thread: how far one direction of a thread has come."""
 
 from relay.store.agents import ThreadState
+from relay.store.redis.scripts import script
 from tests.builders import ALICE, BOB, CAROL, Desk, a_message
 
 
@@ -39,3 +40,47 @@ async def test_another_direction_is_another_thread(desk: Desk) -> None:
 
     assert await desk.store.agents.thread_state(BOB, ALICE, "") == ThreadState(0, 0, 0)
     assert await desk.store.agents.thread_state(CAROL, BOB, "") == ThreadState(0, 0, 0)
+
+
+async def test_a_thread_is_told_from_an_index_that_ends_with_its_messages(desk: Desk) -> None:
+    await desk.send(
+        *(a_message(f"m-{n}", thread="t") for n in range(3)), a_message("none"), a_message("long", thread="t1")
+    )
+    assert desk.redis.zcard(desk.keys.threads(0)) == 4
+    bob = await desk.join()
+
+    taken = await desk.take(bob)
+    await desk.nack(bob, taken[0].entry, retry=False)
+    await desk.ack(bob, *(one.entry for one in taken[1:]))
+
+    assert desk.redis.zcard(desk.keys.threads(0)) == 0
+    assert await desk.store.agents.thread_state(ALICE, BOB, "t") == ThreadState(3, 3, 0)
+
+
+async def test_a_revived_message_is_in_its_thread_again(desk: Desk) -> None:
+    await desk.send(a_message("1", thread="t"), a_message("2", thread="t"))
+    bob = await desk.join()
+    taken = await desk.take(bob)
+    await desk.nack(bob, taken[0].entry, retry=False)
+    _, (letter,) = await desk.store.dead_letters.page(BOB, "", 10)
+
+    await desk.store.dead_letters.revive(BOB, [letter.entry])
+
+    assert await desk.store.agents.thread_state(ALICE, BOB, "t") == ThreadState(2, 0, 2)
+
+
+async def test_what_has_no_thread_is_looked_for_page_by_page(desk: Desk) -> None:
+    await desk.send(*(a_message(f"m-{n}", payload="x" * 60_000, priority=n % 2) for n in range(40)))
+
+    first_page = await desk.store.pipeline.reply(
+        desk.encoder.packet(
+            script("thread"),
+            0,
+            ["acme\tbob\talice\t", 1, ""],
+            keys=desk.keys.boxes(BOB),
+        )
+    )
+    state = await desk.store.agents.thread_state(ALICE, BOB, "")
+
+    assert 10 < first_page[2] < 30
+    assert state == ThreadState(last_seq=40, settled_seq=0, pending=40)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Row
 
-from spark import folders, log
+from spark.archive import folders
+from spark.archive.writer import EventFile, Written
 from spark.jobs import archive
 from spark.jobs.archive import Archive
-from spark.log import Range
 from spark.session import spark_session
-from spark.store import Place, Store
-from spark.writing import EventFile, Written
+from spark.sources import event_log
+from spark.sources.event_log import Range
+from spark.sources.store import Place, Store
 
 move, write = folders.move, Archive.write
 
@@ -32,7 +33,7 @@ def half_writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator
     def write_half(rows: Iterable[Row]) -> Iterator[Written]:
         with Store(place) as store:
             ranges = [Range(**row.asDict(), counted=True) for row in rows]
-            EventFile(Path(folder, "half.parquet")).add(next(log.read(store, ranges)))
+            EventFile(Path(folder, "half.parquet")).add(next(event_log.read(store, ranges)))
             time.sleep(60)
         yield from ()
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import redis
 
-from relay.protocol import escape
+from relay.protocol.columns import escape
 from relay.store.events import COLUMNS
-from spark.store import Place
+from spark.sources.store import Place
 
 NOON_MS = 1_800_000_000_000  # 2027-01-15 08:00 UTC
 DAY_MS = 86_400_000

@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark import folders
 from spark.__main__ import clear_cause
+from spark.archive import folders
 from spark.jobs import archive
 from spark.jobs.archive import Archive
-from spark.ranges import RANGES
 from spark.schemas import EVENTS
-from spark.store import StoreError
+from spark.sources.event_ranges import RANGES
+from spark.sources.store import StoreError
 from tests.integration.spark.logs import DAY_MS, NOON_MS, SHARDS, EventLog, an_event
 
 ROOT = Path(__file__).parents[3]

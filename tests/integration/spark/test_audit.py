@@ -16,7 +16,7 @@ from spark.jobs.audit import main
 from spark.transforms import exceptions
 from spark.transforms.books import edges
 from spark.transforms.lives import lives
-from spark.transforms.sequences import holes, numbered
+from spark.transforms.sequences import blocked, holes, numbered
 from tests.integration.spark.builders import (
     DAY_S,
     HOUR_S,
@@ -356,3 +356,17 @@ def test_a_message_is_stuck_only_when_a_sweep_should_have_ended_it(spark: SparkS
     found = mailboxes.transform(exceptions.stuck(NOON_MS + 400_000, sweep_ms=300_000))
 
     assert ids(found) == {("stuck", "old")}
+
+
+def test_a_number_that_a_blocked_message_got_leaves_no_hole(spark: SparkSession) -> None:
+    entry = f"{NOON_MS + 1_000}-0"
+    events = events_frame(
+        spark,
+        delivered(0, id="1"),
+        an_event("refused", 1, id="2", seq=2, reason="blocked", entry=entry),
+        delivered(2, id="3", seq=3),
+    )
+
+    numbers = with_edges(events).transform(numbered).unionByName(events.transform(blocked))
+
+    assert numbers.transform(holes(TTL_MS)).isEmpty()

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from relay.store.keys import Keys
 from spark.jobs import archive, audit
 from tests.builders import HandClock, a_message, open_desk
+from tests.clusters import Cluster
 from tests.servers import HOST, RealServer, free_port
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,7 @@ SHARDS = 4
 BOOKS = {"accepted": 60, "revived": 0, "acked": 20, "expired": 10, "dead": 5, "cancelled": 5, "waiting": 20}
 
 
-async def a_day_at_the_relay(server: RealServer) -> None:
+async def a_day_at_the_relay(server: RealServer | Cluster) -> None:
     """Sixty messages, each with an end of its own or none."""
     clock = HandClock(round(time.time() * 1_000))
     async with open_desk(server, "relay", clock, shards=SHARDS) as desk:
@@ -46,11 +47,11 @@ async def a_day_at_the_relay(server: RealServer) -> None:
             session = await desk.join(address)
             await desk.nack(session, (await desk.take_one(session)).entry, retry=False)
             await desk.leave(session)
-            await desk.store.looks.cancel("acme/alice", address, "m-3")
+            await desk.store.lookup.cancel("acme/alice", address, "m-3")
         clock.advance(2)
         for address in recipients:
             await desk.take(await desk.join(address))
-        await desk.store.line.finish()
+        await desk.store.pipeline.finish()
 
 
 @pytest.fixture(scope="module")

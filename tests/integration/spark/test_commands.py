@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark.mailboxes import SCHEMA
+from spark.sources.mailboxes import SCHEMA
 from tests.integration.spark.logs import EventLog, an_event
 from tests.servers import RealServer
 

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from relay.core.replay import Wanted, read_dump, replay
 from relay.errors import ConfigurationError
-from relay.replaying import Wanted, read_dump, replay
 from spark.jobs import dump
-from spark.mailboxes import MailboxesReader
-from spark.store import StoreError, locate
+from spark.sources.mailboxes import MailboxesReader
+from spark.sources.store import StoreError, locate
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 from tests.servers import RealServer

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pipeline_archive import make_archive
-from spark.jobs.report import main
-from spark.page import charts
+from spark.jobs.report import main, tables
+from spark.report import charts
 from spark.transforms import anomalies
 from spark.transforms.depth import depth
 from spark.transforms.history import every_hour, robust_scores, unusual
@@ -28,6 +28,7 @@ from tests.integration.spark.builders import (
     an_event,
     delivered,
     events_frame,
+    lean,
     write_archive,
 )
 
@@ -86,6 +87,21 @@ def test_hours_count_each_thing_in_the_hour_in_which_it_happened(spark: SparkSes
     assert (first["accepted"], first["expired"], first["refused"], first["bytes"]) == (2, 1, 1, 110)
     assert (first["taken"], first["redelivered"], first["delivered"]) == (1, 0, 0)
     assert (second["taken"], second["redelivered"], second["delivered"]) == (1, 1, 1)
+
+
+def test_what_events_do_not_repeat_is_known_all_the_same(spark: SparkSession) -> None:
+    lives_told = [
+        a_life(("accepted", 0), ("taken", 1), ("released", 2), ("taken", HOUR_S + 1), ("acked", HOUR_S + 2), seq=7),
+        a_life(("accepted", 1), ("taken", 2), ("nacked", 3), ("dead", 4), id="m-2", bytes=99),
+        a_life(("accepted", 1.5), ("expired", 2), id="m-3", type="note"),
+    ]
+    whole, short = (
+        tables(events_frame(spark, *some), NOON_MS, NOON_MS + 2 * HOUR_S * 1_000)
+        for some in (lives_told, map(lean, lives_told))
+    )
+
+    for name in ("hours", "latency", "depth", "sessions", "pairs"):
+        assert sorted(map(str, rows(short[name]))) == sorted(map(str, rows(whole[name]))), name
 
 
 def test_latency_has_three_spans(spark: SparkSession) -> None:

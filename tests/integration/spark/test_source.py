@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from relay.store.events import COLUMNS
-from spark.parsing import OWN_COLUMNS
 from spark.schemas import EVENTS
-from spark.source import EventsReader, EventsStreamReader, RelayEvents
-from spark.store import StoreError, locate
+from spark.sources.events import EventsReader, EventsStreamReader, RelayEvents
+from spark.sources.parsing import OWN_COLUMNS
+from spark.sources.store import StoreError, locate
 from tests.integration.spark.logs import DAY_MS, NOON_MS, EventLog, an_event
 from tests.servers import RealCluster
 
@@ -326,3 +326,22 @@ def test_spark_reads_a_cluster(spark: SparkSession) -> None:
             events = spark.read.format("relay_events").options(**event_log.options).load()
 
             assert sorted(row.id for row in events.collect()) == [f"m-{shard}" for shard in range(8)]
+
+
+@pytest.mark.parametrize(
+    "bad", ["accepted", an_event() + "\tmore", an_event(at_ms="soon"), an_event().replace("bob", "b\nob")]
+)
+def test_an_event_that_cannot_be_read_is_counted_and_hides_no_other(
+    reader: EventsReader, event_log: EventLog, bad: str
+) -> None:
+    event_log.add(1, an_event(id="a"), bad, an_event(id="b"))
+    event_log.add(1, an_event(id="c"))
+
+    found = read_all(reader)
+
+    assert [(row["kind"], row["id"], row["place"]) for row in found] == [
+        ("accepted", "a", 0),
+        ("unreadable", None, 1),
+        ("accepted", "b", 2),
+        ("accepted", "c", 0),
+    ]

@@ -50,7 +50,7 @@ finish() {
 
 [ -e .env ] || deploy/make-env
 . ./.env
-export RELAY_TOKEN_SECRET LISTEN=127.0.0.1:18080
+export RELAY_TOKEN_SECRET LISTEN=127.0.0.1:18080 OPEN_TENANTS=demo,traffic
 
 note "building"
 # shellcheck disable=SC2086

@@ -24,4 +24,4 @@ image_of() { # SERVICE: the image that docker-compose.yml names for it
 cd "$(dirname "$0")/../../.."
 stand_in "$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile)" python3,python3-venv
 stand_in "$(image_of balancer)" haproxy
-stand_in "$(image_of redis)" redis-server 'ln -s redis-server /usr/bin/valkey-server; ln -s redis-cli /usr/bin/valkey-cli'
+stand_in "$(image_of redis)" redis-server 'ln -s redis-server /usr/bin/valkey-server; ln -s redis-cli /usr/bin/valkey-cli; install -d -o 999 -g 1000 /data'

@@ -1,0 +1,81 @@
+"""A join that is carried out late replaces nobody: a stopped instance, a stalled link, a client that has gone."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.agents import message, until
+from tests.callers import watchers
+from tests.proxy import CutProxy
+from tests.system.conftest import STARTS_WITHIN_S, Instance, Room
+
+pytestmark = pytest.mark.xdist_group("store failures")
+
+SETTINGS = {"recheck_s": 30, "heartbeat_s": 60}
+
+
+def serving(room: Room, name: str) -> list[str]:
+    return [line.split("\t")[0] for line in watchers(room, name)]
+
+
+@pytest.mark.parametrize("goes", [True, False])
+async def test_an_instance_that_was_stopped_does_not_serve_an_old_auth(room: Room, goes: bool) -> None:
+    instance = room.relay.instance()
+    old = await room.socket("bob", at=instance)
+    await old.expect("hello")
+    instance.signal(signal.SIGSTOP)
+    await old.say("auth", token=room.token("bob"))
+    await asyncio.sleep(1.2)  # longer than what counts as a stop
+    if goes:
+        old.vanish()
+    new = await room.agent("bob")
+
+    instance.signal(signal.SIGCONT)
+    if not goes:
+        await old.expect("closing")
+        assert await old.closed() == 4000
+    await instance.is_ready()
+    alice = await room.agent("alice", at=instance)
+    await alice.sent(message("m-1"))
+
+    assert (await new.delivery())["id"] == "m-1"
+    assert new.is_open
+    assert serving(room, "bob") == [new.welcome["session"]]
+
+
+@pytest.fixture
+async def proxy(room: Room) -> AsyncIterator[CutProxy]:
+    async with CutProxy(room.relay.server.port) as proxy:
+        yield proxy
+
+
+async def test_a_join_over_a_stalled_link_replaces_nobody(room: Room, proxy: CutProxy) -> None:
+    with Instance(**(room.relay.settings | {"redis_url": proxy.url})) as far:
+        await until(lambda: far.events("serving"), within_s=STARTS_WITHIN_S)
+        await far.is_ready()
+        old = await room.socket("bob", at=far)
+        await old.expect("hello")
+        proxy.hold_from = b"exclusive"
+        await old.say("auth", token=room.token("bob"))
+        await old.expect("welcome")
+        await until(lambda: proxy.hold_requests, "the join waits")
+
+        new = await room.agent("bob")
+        proxy.hold_requests = False
+        await old.expect("closing")
+
+        assert await old.closed() == 4000
+        assert new.is_open
+        assert serving(room, "bob") == [new.welcome["session"]]
+
+
+async def test_a_session_that_its_instance_does_not_know_is_removed_when_mail_comes(room: Room) -> None:
+    ghost = f"{(await room.agent('carol')).welcome['session'].partition('.')[0]}.999999"
+    address = room.address("bob")
+    room.redis.hset(room.keys.presence(room.keys.shard(address)), address, f"{ghost}\texclusive\t1")
+
+    await (await room.agent("alice", at=room.b)).sent(message("m-1"))
+
+    await until(lambda: serving(room, "bob") == [])

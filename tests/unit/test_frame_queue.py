@@ -1,0 +1,88 @@
+"""Frames are dealt with as they come while nothing stands before them, in their order, and in turns."""
+
+import asyncio
+from typing import Any
+from unittest.mock import Mock
+
+from aiohttp import WSMessage, WSMsgType
+
+from relay.ws.framing import FRAMES_A_TURN, LOOK, FrameQueue
+
+
+def text(data: bytes) -> WSMessage:
+    return WSMessage(WSMsgType.TEXT, data, None)
+
+
+class Client:
+    """A queue, and what its taker got."""
+
+    def __init__(self, goes_on: bool = True) -> None:
+        self.queue = FrameQueue(Mock(_reading_paused=False), 1_000, loop=asyncio.get_running_loop())
+        self.queue.taker = self.take
+        self.goes_on = goes_on
+        self.taken: list[bytes] = []
+
+    def take(self, data: bytes) -> bool:
+        self.taken.append(data)
+        return self.goes_on
+
+    def send(self, *frames: WSMessage) -> None:
+        for frame in frames:
+            self.queue.feed_data(frame, len(frame.data))
+
+    async def listening(self) -> "asyncio.Task[Any]":
+        task = asyncio.create_task(self.queue.read())
+        await asyncio.sleep(0)
+        return task
+
+
+async def test_a_frame_that_is_awaited_is_taken_at_once() -> None:
+    client = Client()
+    listening = await client.listening()
+
+    client.send(text(b"1"), text(b"2"))
+
+    assert client.taken == [b"1", b"2"]
+    assert not listening.done()
+    listening.cancel()
+
+
+async def test_a_frame_that_nobody_waits_for_waits() -> None:
+    client = Client()
+
+    client.send(text(b"1"))
+
+    assert client.taken == []
+    assert (await client.queue.read()).data == b"1"
+
+
+async def test_what_comes_behind_a_frame_that_waits_waits_too() -> None:
+    client = Client()
+    listening = await client.listening()
+
+    client.send(WSMessage(WSMsgType.PING, b"", None), text(b"1"))
+
+    assert client.taken == []
+    assert (await listening).type is WSMsgType.PING
+    assert (await client.queue.read()).data == b"1"
+
+
+async def test_the_listener_looks_after_what_a_frame_has_begun_before_the_next_is_taken() -> None:
+    client = Client(goes_on=False)
+    listening = await client.listening()
+
+    client.send(text(b"1"), text(b"2"))
+
+    assert client.taken == [b"1"]
+    assert await listening is LOOK
+    assert (await client.queue.read()).data == b"2"
+
+
+async def test_a_flood_of_small_frames_leaves_others_their_turn() -> None:
+    client = Client()
+    listening = await client.listening()
+
+    client.send(*[text(b"x")] * (FRAMES_A_TURN + 1))
+
+    assert len(client.taken) == FRAMES_A_TURN
+    assert (await listening).data == b"x"
