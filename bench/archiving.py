@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.scale import resident_bytes
+from bench.stand import resident_bytes
 from spark.jobs import archive
 from spark.jobs.archive import Archive
 from spark.session import spark_session

@@ -9,12 +9,14 @@ import uvloop
 from msgspec import Raw
 
 from bench.load import PAYLOAD
-from relay.protocol import Message
+from relay.protocol.message import Message
 from relay.settings import Settings
-from relay.store.batches import Outcome
-from relay.store.mailboxes import Draft, Settlement, Taken
-from relay.store.receipts import Waiting
+from relay.store.draft import Draft
+from relay.store.outcomes import AcceptOutcome, Stored
+from relay.store.receipts import ReceiptBatch
+from relay.store.settle import Settlement
 from relay.store.store import Store, open_store
+from relay.store.take import TakeAnswer, TakeRequest, TakeResult
 
 DRIVERS = 2
 MAILBOXES = 50  # for each driver
@@ -25,17 +27,10 @@ PER_ROUND = 100  # messages a mailbox and round: a full batch
 class Box:
     """One sender and one recipient that never wait for a socket."""
 
-    is_puller = False
-    types: list[str] | None = None
-
     def __init__(self, store: Store, number: int) -> None:
         self.address = f"ceiling/to-{number}"
         self.sender = f"ceiling/from-{number}"
-        self.shard = store.keys.shard(self.address)
         self.name = f"{store.instance}.{number}"
-        self.began = "0-0"
-        self.drained = True
-        self.ack_timeout_ms = 0
         self.completed = 0
         self._store = store
         self._stored = 0
@@ -43,41 +38,29 @@ class Box:
         self._cursor = "0-0"
         self._done: asyncio.Future[None] | None = None
 
-    def room(self) -> int:
-        return PER_ROUND
-
-    def known(self) -> list[str] | None:
-        return None
-
     async def round(self) -> None:
         """A full batch through its whole life."""
         self._done = asyncio.get_running_loop().create_future()
-        mailboxes = self._store.mailboxes
+        accepting = self._store.accepting
         payload = Raw(f'"{PAYLOAD}"'.encode())
         for _ in range(PER_ROUND):
             self._sent += 1
             message = Message(id=f"m-{self._sent}", to=self.address, payload=payload)
-            mailboxes.accept(mailboxes.draft(self.sender, message, self._answered))
+            accepting.accept(accepting.draft(self.sender, message, self._answered))
         await self._done
 
-    def _answered(self, _: Draft, outcome: Outcome) -> None:
-        self._stored += outcome[0] == b"stored"
+    def _answered(self, _: Draft, outcome: AcceptOutcome) -> None:
+        self._stored += isinstance(outcome, Stored)
         if self._stored == self._sent:
-            self._store.mailboxes.take(self)
+            request = TakeRequest(self.name, PER_ROUND, PER_ROUND * 65_536)
+            self._store.taking.take(self.address, lambda: request, self._taken)
 
-    def taken(self, _: list[str], rows: list[Taken]) -> None:
-        entries = [row.entry for row in rows]
-        settled = Settlement(self.address, self.name, entries, self._settled, timed=False)
-        self._store.mailboxes.ack(settled)
-
-    def take_failed(self) -> None:
-        raise AssertionError("the store did not answer")
-
-    def unregistered(self) -> None:
-        raise AssertionError("the store has forgotten a session")
-
-    def busy(self) -> None:
-        raise AssertionError("only pullers give way")
+    def _taken(self, answer: TakeAnswer) -> None:
+        assert isinstance(answer, TakeResult)
+        assert not answer.is_cut
+        entries = [row.entry for row in answer.rows]
+        settled = Settlement("ack", self.address, self.name, entries, self._settled, timed=False)
+        self._store.settling.settle(settled)
 
     def _settled(self, refusals: dict[str, str] | None) -> None:
         assert refusals == {}
@@ -86,13 +69,13 @@ class Box:
     def _read(self) -> None:
         self._store.receipts.read(self.sender, self._cursor, self._receipts)
 
-    def _receipts(self, found: list[Waiting] | None) -> None:
+    def _receipts(self, found: list[ReceiptBatch] | None) -> None:
         if not found:
             asyncio.get_running_loop().call_soon(self._read)
             return
         self._cursor = found[-1].cursor
         self.completed += sum(waiting.count for waiting in found)
-        self._store.receipts.confirm(self.sender, self._cursor)
+        self._store.receipts.forget(self.sender, [waiting.cursor for waiting in found], lambda _: None)
         if self.completed < self._sent:
             self._read()
         elif self._done is not None:

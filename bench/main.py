@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -10,8 +12,14 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench import client
 from bench.ceiling import ceiling
 from bench.load import BATCH, IN_FLIGHT, Load, percentile
+from bench.peers.chart import chart as draw
+from bench.peers.peer import Peer
+from bench.peers.report import table as peers_table
+from bench.peers.rounds import measure as compare_peers
+from bench.peers.this import THIS_RELAY
 from bench.pull import pull
 from bench.stand import Stand, stand
 from relay.auth import Tokens
@@ -73,7 +81,7 @@ def measure(seconds: float, say: Say) -> dict[str, float]:
         results["pull_msgs_s"] = runner.run(pull(there, seconds))
         say(f"latency at {PACE:.0f} msg/s")
         results |= runner.run(latencies(there, PACE, seconds))
-        busy = SHARE_OF_MAXIMUM * results["single_msgs_s"]
+        busy = max(1.0, SHARE_OF_MAXIMUM * results["single_msgs_s"])
         say(f"latency at {busy:.0f} msg/s, 70 % of the maximum")
         results |= {f"busy_{name}": value for name, value in runner.run(latencies(there, busy, seconds)).items()}
     with stand(module="bench.one_per_call") as there, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -100,22 +108,62 @@ ROWS = (
 
 
 def table(results: dict[str, float]) -> Table:
-    found = Table(title="100 senders, 100 recipients, 256-byte payloads, window 100, two instances, fsync")
-    found.add_column("what")
-    found.add_column("measured", justify="right")
-    found.add_column("unit")
-    for what, name, unit in ROWS:
-        value = results[name]
-        found.add_row(what, f"{value:,.0f}" if unit == "msg/s" else f"{value:.2f}", unit)
-    found.add_section()
+    found = _measured(ROWS, results)
     found.add_row("whole life ÷ ceiling", f"{results['batched_msgs_s'] / results['ceiling_msgs_s']:.2f}", "")
     found.add_row("pulled ÷ whole life", f"{results['pull_msgs_s'] / results['batched_msgs_s']:.2f}", "")
     found.add_row("whole life ÷ one a call", f"{results['batched_msgs_s'] / results['one_per_call_msgs_s']:.1f}", "")
     return found
 
 
-def bench(seconds: float, as_json: bool) -> None:
+def _measured(rows: tuple[tuple[str, str, str], ...], results: dict[str, float]) -> Table:
+    found = Table(title="100 senders, 100 recipients, 256-byte payloads, window 100, two instances, fsync")
+    found.add_column("what")
+    found.add_column("measured", justify="right")
+    found.add_column("unit")
+    for what, name, unit in rows:
+        found.add_row(what, f"{results[name]:,.0f}" if unit == "msg/s" else f"{results[name]:.2f}", unit)
+    found.add_section()
+    return found
+
+
+CLIENT_ROWS = (
+    (f"whole life, {BATCH} messages a frame, bare sockets", "batched_msgs_s", "msg/s"),
+    ("whole life through the Python client, outbox in memory", "client_msgs_s", "msg/s"),
+    ("sends into an outbox on disk", "disk_sends_s", "msg/s"),
+)
+
+
+def client_table(results: dict[str, float]) -> Table:
+    found = _measured(CLIENT_ROWS, results)
+    found.add_row("client ÷ bare sockets", f"{results['client_share']:.2f}", "")
+    return found
+
+
+def bench(seconds: float, as_json: bool, with_client: bool = False) -> None:
     """Measures and prints: one table, or one JSON object."""
+    with _progress() as say:
+        results = client.measure(seconds, say) if with_client else measure(seconds, say)
+    if as_json:
+        _print_json({name: round(value, 3) for name, value in results.items()})
+    else:
+        Console().print(client_table(results) if with_client else table(results))
+
+
+def compare(peers: Sequence[Peer], seconds: float, rounds: int, as_json: bool, chart: Path | None) -> None:
+    """The same work on each of these, in turn: one table, or one JSON object, and a chart if one is wanted."""
+    with _progress() as say:
+        found = compare_peers(peers, seconds, rounds, say)
+    if chart:
+        chart.write_text(draw(found, own=THIS_RELAY.name))
+    if as_json:
+        _print_json({name: {figure: round(value, 3) for figure, value in of.items()} for name, of in found.items()})
+    else:
+        Console().print(peers_table(found))
+
+
+@contextmanager
+def _progress() -> Iterator[Say]:
+    """Says on stderr what is being done."""
     console = Console(stderr=True)
     with console.status("starting") as status:
 
@@ -123,9 +171,8 @@ def bench(seconds: float, as_json: bool) -> None:
             console.print(f"· {what}")
             status.update(f"measuring {what} …")
 
-        results = measure(seconds, say)
-    if as_json:
-        rounded: dict[str, Any] = {name: round(value, 3) for name, value in results.items()}
-        sys.stdout.write(orjson.dumps(rounded).decode() + "\n")
-    else:
-        Console().print(table(results))
+        yield say
+
+
+def _print_json(results: dict[str, Any]) -> None:
+    sys.stdout.write(orjson.dumps(results).decode() + "\n")

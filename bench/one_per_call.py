@@ -1,25 +1,27 @@
 """The same relay with one message a call: what gathering is worth. Run like `relay serve`."""
 
-from relay import cli, session
-from relay.store import batches, store
+from relay.cli import main
+from relay.core import delivery
+from relay.store.redis import batcher, master, masters, ordered_batcher
+from relay.store.redis.command import Command
 
 
-class OnePerExchange(batches.Line):
-    """A line on which every call waits for the one before."""
+class OnePerExchange(master.Master):
+    """A master on whose connection every command waits for the one before."""
 
-    async def _carry_out(self, calls: list[batches.Call]) -> None:
-        for call in calls:
-            await super()._carry_out([call])
+    async def _carry_out(self, commands: list[Command], deadline: float | None) -> None:
+        for command in commands:
+            await super()._carry_out([command], deadline)
 
 
 def limit() -> None:
     """One item a call, one call an exchange, one delivery a take."""
-    all_fitting = batches.Gatherer._fitting
-    batches.Gatherer._fitting = lambda self, items: all_fitting(self, items[:1])  # type: ignore[method-assign]
-    setattr(store, "Line", OnePerExchange)  # noqa: B010
-    session.TAKE_AT_ONCE = 1
+    for one_batcher in (batcher.ShardBatcher, ordered_batcher.OrderedBatcher):
+        setattr(one_batcher, "_batches", lambda _, items: ([items[:1]], 1))  # noqa: B010
+    setattr(masters, "Master", OnePerExchange)  # noqa: B010
+    delivery.TAKE_AT_ONCE = 1
 
 
 if __name__ == "__main__":
     limit()
-    cli.main()
+    main.main()

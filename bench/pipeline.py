@@ -19,8 +19,8 @@ from typing import Any
 import click
 import redis
 
-from relay.embedded import ServerProcess, server_program
-from spark.source import MAX_ROWS_PER_BATCH
+from relay.cli.embedded import ServerProcess, server_program
+from spark.sources.events import MAX_ROWS_PER_BATCH
 
 SHARDS = 64
 EVENTS_PER_ENTRY = 20
@@ -110,15 +110,15 @@ def with_pyarrow(url: str, prefix: str, folder: Path) -> int:
     """One process, the same columns as the archive, made by the same parser."""
     import pyarrow.parquet as parquet
 
-    from spark import log
-    from spark.parsing import SCHEMA
-    from spark.store import Store, locate
+    from spark.sources import event_log
+    from spark.sources.parsing import SCHEMA
+    from spark.sources.store import Store, locate
 
     count = 0
     with Store(locate({"url": url, "prefix": prefix})) as store:
         for shard in range(SHARDS):
             with parquet.ParquetWriter(folder / f"{shard}.parquet", SCHEMA, compression="zstd") as writer:
-                for batch in log.read(store, [log.Range(shard, "-", "+", 0)]):
+                for batch in event_log.read(store, [event_log.Range(shard, "-", "+", 0)]):
                     writer.write_batch(batch)
                     count += len(batch)
     return count

@@ -12,7 +12,7 @@ import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pipeline_archive import make_archive
-from spark.archived import read_events
+from spark.archive.reader import read_events
 from spark.period import Period
 from spark.session import spark_session
 from spark.transforms import exceptions

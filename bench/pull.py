@@ -6,12 +6,11 @@ import time
 import orjson
 from msgspec import Raw
 
+from bench.filling import store_all
 from bench.load import PAYLOAD
 from bench.stand import Stand
 from relay.auth import Tokens
-from relay.protocol import Message
-from relay.store.batches import Outcome
-from relay.store.mailboxes import Draft
+from relay.protocol.message import Message
 from relay.store.store import open_store
 
 PULLERS = 16
@@ -43,23 +42,14 @@ class Pipe:
 
 async def fill(there: Stand, mailboxes: int, each: int) -> None:
     """Messages for the pullers to find."""
+    payload = Raw(f'"{PAYLOAD}"'.encode())
+    messages = (
+        Message(id=f"m-{n}", to=f"bench/pull-{number}", payload=payload, receipt=False)
+        for n in range(each)
+        for number in range(mailboxes)
+    )
     async with open_store(there.settings, there.url) as store:
-        left, done = mailboxes * each, asyncio.Event()
-        payload = Raw(f'"{PAYLOAD}"'.encode())
-
-        def answered(_: Draft, outcome: Outcome) -> None:
-            nonlocal left
-            assert outcome[0] == b"stored", outcome
-            left -= 1
-            if left == 0:
-                done.set()
-
-        for n in range(each):
-            for number in range(mailboxes):
-                message = Message(id=f"m-{n}", to=f"bench/pull-{number}", payload=payload, receipt=False)
-                store.mailboxes.accept(store.mailboxes.draft("bench/filler", message, answered))
-            await asyncio.sleep(0)
-        await done.wait()
+        await store_all(store, "bench/filler", messages)
 
 
 async def pull(there: Stand, seconds: float) -> float:

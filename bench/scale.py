@@ -6,32 +6,21 @@ python -m bench.scale --sessions 10000 --mailboxes 100000
 import asyncio
 import sys
 import time
-from pathlib import Path
 
 import click
 import uvloop
 from msgspec import Raw
 
+from bench.filling import store_all
 from bench.sockets import LoadSocket, connect
-from bench.stand import Stand, stand
+from bench.stand import Stand, resident_bytes, stand
 from relay.auth import Tokens
-from relay.protocol import Message
-from relay.store.batches import Outcome
-from relay.store.mailboxes import Draft
+from relay.protocol.message import Message
 from relay.store.store import Store, open_store
 from workers.sweeper import sweep_shard
 
 CONNECTING_AT_ONCE = 50
 DUE_SHARE = 0.01
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process; 0 where the machine does not tell."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next(int(line.split()[1]) * 1_024 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 async def idle_sessions(there: Stand, count: int) -> float:
@@ -60,20 +49,20 @@ async def sweep(there: Stand, mailboxes: int) -> dict[str, float]:
         due = int(mailboxes * DUE_SHARE)
         now_ms = store.clock.now_ms()
         ttl_ms = there.settings.message_ttl_s * 1_000
-        await _fill(store, range(due, mailboxes))
-        await _fill(store, range(due), ttl_s=1.0)
+        await fill(store, range(due, mailboxes))
+        await fill(store, range(due), ttl_s=1.0)
         await _make_due(store, range(due), now_ms - ttl_ms)
         own_ms = store.clock.own_ms()
         store.clock.heard(now_ms + 60_000, own_ms, own_ms)  # the short TTLs are over
         visited = 0
-        expire = store.duties.expire
+        expire = store.expiry.expire
 
         async def counting(shard: int, addresses: list[str]) -> dict[str, tuple[int, bool]]:
             nonlocal visited
             visited += len(addresses)
             return await expire(shard, addresses)
 
-        store.duties.expire = counting  # type: ignore[method-assign]
+        store.expiry.expire = counting  # type: ignore[method-assign]
         began = time.perf_counter()
         ended = 0
         for shard in range(store.keys.shards):
@@ -81,28 +70,16 @@ async def sweep(there: Stand, mailboxes: int) -> dict[str, float]:
         return {"due": due, "visited": visited, "ended": ended, "seconds": time.perf_counter() - began}
 
 
-async def _fill(store: Store, numbers: range, ttl_s: float | None = None) -> None:
-    done = asyncio.Event()
-    left = len(numbers)
-
-    def answered(_: Draft, outcome: Outcome) -> None:
-        nonlocal left
-        assert outcome[0] == b"stored", outcome
-        left -= 1
-        if left == 0:
-            done.set()
-
-    for number in numbers:
-        message = Message(id="m", to=f"sweep/a-{number}", payload=Raw(b"0"), ttl_s=ttl_s)
-        store.mailboxes.accept(store.mailboxes.draft("sweep/sender", message, answered))
-    await done.wait()
+async def fill(store: Store, numbers: range, ttl_s: float | None = None) -> None:
+    messages = (Message(id="m", to=f"sweep/a-{number}", payload=Raw(b"0"), ttl_s=ttl_s) for number in numbers)
+    await store_all(store, "sweep/sender", messages)
 
 
 async def _make_due(store: Store, numbers: range, at_ms: int) -> None:
     """As if their messages had been accepted a TTL ago."""
     for number in numbers:
         address = f"sweep/a-{number}"
-        await store.line.command("ZADD", store.keys.waiting(store.keys.shard(address)), at_ms, address)
+        await store.pipeline.command("ZADD", store.keys.waiting(store.keys.shard(address)), at_ms, address)
 
 
 @click.command()

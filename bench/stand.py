@@ -10,7 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from relay.embedded import embedded_server, kept_secret
+import redis
+
+from relay.cli.embedded import embedded_server, load_or_create_secret
 from relay.settings import Settings
 
 _SERVING = re.compile(r"url=http://[^:]+:(\d+)")
@@ -27,10 +29,20 @@ class Stand:
     ports: list[int]
     server_pid: int
     instance_pids: list[int]
+    environ: dict[str, str]  # what the instances were started with
 
     def cpu_s(self) -> tuple[float, float]:
         """Processor seconds so far: instances, server."""
         return sum(map(cpu_seconds, self.instance_pids)), cpu_seconds(self.server_pid)
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process; 0 where the machine does not tell."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1_024 for line in status.splitlines() if line.startswith("VmRSS")), 0)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -43,28 +55,43 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def stand(instances: int = 2, module: str = "relay.cli") -> Iterator[Stand]:
-    """An embedded server (fsync at every batch) in a temporary folder, and instances of `module` on it."""
+def stand(
+    instances: int = 2, module: str = "relay.cli", *, fsync: str = "always", program: str = "", **chosen: str
+) -> Iterator[Stand]:
+    """An embedded server in a temporary folder, and instances of `module` on it.
+
+    `chosen` are settings that count for more than those for measuring; an empty one leaves the relay's default.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-bench-")))
-        server = stack.enter_context(embedded_server(folder, "relay bench"))
-        settings = Settings(data_dir=folder, token_secret=kept_secret(folder), mailbox_max_messages=MAILBOX_MAX)
+        server = stack.enter_context(embedded_server(folder, "relay bench", program))
+        redis.Redis.from_url(server.url).config_set("appendfsync", fsync)
+        settings = Settings(
+            data_dir=folder,
+            token_secret=load_or_create_secret(folder),
+            mailbox_max_messages=MAILBOX_MAX,
+            sender_max_mailboxes=MAILBOX_MAX,
+            open_tenants=("*",),
+        )
         environ = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")} | {
             "RELAY_REDIS_URL": server.url,
             "RELAY_TOKEN_SECRET": str(settings.token_secret),
             "RELAY_DATA_DIR": str(folder),
+            "RELAY_OPEN_TENANTS": "*",
             "RELAY_RATE_PER_S": RATE,
             "RELAY_RATE_BURST": RATE,
             "RELAY_MAILBOX_MAX_MESSAGES": str(MAILBOX_MAX),
             "RELAY_LOG_FORMAT": "text",
         }
-        children = [stack.enter_context(_instance(module, environ)) for _ in range(instances)]
+        environ |= {f"RELAY_{name.upper()}": value for name, value in chosen.items()}
+        children = [stack.enter_context(instance(module, environ)) for _ in range(instances)]
         ports = [port for _, port in children]
-        yield Stand(settings, server.url, ports, server.pid, [child.pid for child, _ in children])
+        pids = [child.pid for child, _ in children]
+        yield Stand(settings, server.url, ports, server.pid, pids, environ)
 
 
 @contextmanager
-def _instance(module: str, environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def instance(module: str, environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
     command = [sys.executable, "-m", module, "serve", "--port", "0", "--with-parent"]
     with tempfile.TemporaryFile("w+") as log:
         child = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stderr=log, text=True)

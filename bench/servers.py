@@ -1,0 +1,122 @@
+"""A real server on a port of its own, which a test or a benchmark can break."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from relay.cli.embedded import ServerProcess, server_program
+
+HOST = "127.0.0.1"
+# Below the ports that systems give to outgoing connections: none of those can take the port of a server that restarts,
+# and no client that keeps trying can end up connected to itself.
+PORTS = range(20_000, 30_000)
+
+DEFAULT_OPTIONS = {
+    "save": "",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "maxmemory-policy": "noeviction",
+    "stream-node-max-bytes": "512",
+    "enable-debug-command": "yes",
+}
+
+
+class RealServer:
+    """A server in a folder of its own, which can be killed, stopped, paused and started again on the same port."""
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.public_port = self.port  # where others reach it
+        self.url = f"redis://{HOST}:{self.port}"
+        self.folder = Path(tempfile.mkdtemp(prefix="relay-test-"))
+        self.is_paused = False
+        self._options = DEFAULT_OPTIONS | dict(options or {})
+        self._words: tuple[str, ...] = ()
+        self._process: ServerProcess | None = None
+
+    def option(self, name: str) -> str:
+        return self._options[name]
+
+    def announce(self, port: int, **options: str) -> None:
+        """Lets others reach it through a proxy: before it starts."""
+        self.public_port = port
+        self._options |= options
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    def start(self) -> None:
+        """Starts on the data that is there; returns when the server answers."""
+        own = {"bind": HOST, "port": str(self.port), "dir": str(self.folder)}
+        process = ServerProcess(server_program(), self._options | own, self.folder / "server.log", words=self._words)
+        try:
+            process.wait_until_ready((HOST, self.port))
+        except BaseException:
+            process.kill()
+            raise
+        self._process = process
+
+    def stop(self) -> None:
+        """Ends it in good order."""
+        self.resume()
+        self._running.stop()
+        self._process = None
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL."""
+        self._running.kill()
+        self._process = None
+
+    def pause(self) -> None:
+        """Leaves connections open and answers nothing, as a server on a frozen machine."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+        self.is_paused = False
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(host=HOST, port=self.port, decode_responses=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _running(self) -> ServerProcess:
+        assert self._process is not None, "the server is not running"
+        return self._process
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        return port

@@ -1,0 +1,204 @@
+"""A run of the torture: everything is started, broken by the story, drained and checked."""
+
+import asyncio
+import random
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+
+import relay
+from bench.proxy import HOST, CutProxy
+from bench.servers import free_port
+from bench.torture import report
+from bench.torture.agent import Seat, Sender
+from bench.torture.books import Breach
+from bench.torture.callers import Caller, Prober, Puller
+from bench.torture.checks import check
+from bench.torture.drain import Drain
+from bench.torture.eventlog import EventLog
+from bench.torture.faults import Stage
+from bench.torture.processes import CLOCK_OFF_S, Instance, Workers
+from bench.torture.report import Progress, Stall
+from bench.torture.scene import SECRET, Door, Scene
+from bench.torture.story import Fault, write_story
+from bench.torture.topology import MAKERS, SHARDS, Topology
+from bench.torture.traffic import SEATS, Member, members
+
+INSTANCES = 3
+WORKERS = 2
+FOLLOW_EVERY_S = 0.3
+SETTINGS = {
+    "token_secret": SECRET,
+    "shards": str(SHARDS),
+    "open_tenants": "*",
+    "recheck_s": "1",
+    "heartbeat_s": "3",
+    "sweep_every_s": "1",
+    "drain_s": "3",
+    "rate_per_s": "0",
+    "mailbox_max_messages": "300",
+    "message_ttl_s": "86400",
+    "events_max_bytes": str(2**34),
+    "events_max_entries": "10000000",
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run found."""
+
+    accepted: int = 0
+    faults: list[tuple[Fault, float, float]] = field(default_factory=list)
+    breaches: list[Breach] = field(default_factory=list)
+    stalls: dict[str, Stall] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+class Run:
+    """One topology, one seed."""
+
+    def __init__(self, topology: str, seed: int, seconds: float, folder: Path, console: Console, code: Path) -> None:
+        self._name, self._seed, self._seconds = topology, seed, seconds
+        self._folder = folder
+        self._console = console
+        self._code = code  # where the relay's packages are
+        self._progress = Progress(console, seconds)
+        self._log = EventLog()
+        self._playing: list[asyncio.Task[None]] = []
+
+    async def run(self) -> Outcome:
+        story = write_story(self._name, self._seed, self._seconds)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._progress.close)
+            topology = await stack.enter_async_context(MAKERS[self._name]())
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+            stage = await self._start(stack, topology, http)
+            scene = Scene(self._seed, [Door(f"http://{HOST}:{door.port}") for door in stage.doors], http)
+            return await self._play(stage, scene, story)
+
+    async def _start(self, stack: AsyncExitStack, topology: Topology, http: aiohttp.ClientSession) -> Stage:
+        shared = SETTINGS | {
+            "redis_url": topology.url,
+            "durability": topology.durability,
+            "data_dir": str(self._folder),
+        }
+        environ = {f"RELAY_{name.upper()}": value for name, value in shared.items()}
+        instances = [Instance(n, free_port(), environ, self._folder, self._code) for n in range(INSTANCES)]
+        workers = [Workers(n, environ, self._folder, self._code) for n in range(WORKERS)]
+        for process in (*instances, *workers):
+            process.start()
+            stack.push_async_callback(asyncio.to_thread, process.end)
+        for instance in instances:
+            await instance.ready(http)
+        doors = [await stack.enter_async_context(CutProxy(instance.port)) for instance in instances]
+        return Stage(topology, instances, doors, workers, [], tell=self._progress.say)
+
+    async def _play(self, stage: Stage, scene: Scene, story: list[Fault]) -> Outcome:
+        began = time.monotonic()
+        everybody = members()
+        senders = self._take_places(stage, scene, everybody)
+        showing = asyncio.create_task(self._show(scene, story, began))
+        try:
+            await stage.play(story, began)
+            await asyncio.sleep(max(0.0, began + self._seconds - time.monotonic()))
+            scene.is_ending = True
+            drain = Drain(stage, scene, everybody, self._progress)
+            await drain.run(senders, self._playing)
+            return await self._judge(stage, scene, drain)
+        finally:
+            showing.cancel()
+            for task in (*senders, *self._playing):
+                task.cancel()
+            await asyncio.gather(showing, *senders, *self._playing, return_exceptions=True)
+
+    def _take_places(self, stage: Stage, scene: Scene, everybody: list[Member]) -> list[asyncio.Task[None]]:
+        """Everybody begins. Returns those who will come to an end by themselves."""
+        senders = []
+        for member in everybody:
+            if member.role == "caller":
+                senders.append(asyncio.create_task(Caller(scene, member).run()))
+            elif member.role == "pulled":
+                self._playing += [asyncio.create_task(Puller(scene, member, n).run()) for n in range(SEATS)]
+            else:
+                seats = [Seat(scene, member, n) for n in range(SEATS if member.role == "shared" else 1)]
+                stage.seats += seats
+                self._playing += [asyncio.create_task(seat.live()) for seat in seats]
+                senders.append(asyncio.create_task(Sender(scene, member, seats[0]).run()))
+        self._playing.append(asyncio.create_task(Prober(scene, everybody).run()))
+        self._playing.append(asyncio.create_task(self._follow(stage.topology)))
+        return senders
+
+    async def _follow(self, topology: Topology) -> None:
+        while True:
+            await asyncio.to_thread(lambda: self._log.read(topology.clients()))
+            await asyncio.sleep(FOLLOW_EVERY_S)
+
+    async def _show(self, scene: Scene, story: list[Fault], began: float) -> None:
+        while not scene.is_ending:
+            now_s = time.monotonic() - began
+            on = [fault.kind for fault in story if fault.at_s <= now_s <= max(fault.end_s, fault.at_s + 1)]
+            self._progress.show(scene.books, on)
+            await asyncio.sleep(0.5)
+
+    async def _judge(self, stage: Stage, scene: Scene, drain: Drain) -> Outcome:
+        self._progress.show(scene.books, [], "checking")
+        clients = await asyncio.to_thread(stage.topology.clients)
+        lives = await asyncio.to_thread(self._log.lives, clients)
+        off_s = CLOCK_OFF_S if any(fault.kind == "clock step" for fault, _, _ in stage.done) else 0.0
+        breaches = [
+            *check(scene.books, lives, self._name != "single", off_s),
+            *drain.breaches,
+            *self._complaints(stage),
+        ]
+        outcome = Outcome(scene.books.counts["accepted"], stage.done, breaches, counts=dict(scene.books.counts))
+        outcome.stalls = report.stalls(scene.books, stage.done)
+        breaches += report.stuck(outcome.stalls)
+        self._progress.close()
+        title = f"{self._name}, seed {self._seed}, {self._seconds:.0f} s, {len(stage.done)} faults"
+        report.print_summary(self._console, title, scene.books, outcome.stalls)
+        await asyncio.to_thread(report.print_breaches, self._console, breaches, scene.books, lives, clients)
+        return outcome
+
+    def _complaints(self, stage: Stage) -> list[Breach]:
+        return [
+            Breach("nothing unforeseen in the logs", f"{process.name}: {complaint}")
+            for process in (*stage.instances, *stage.workers)
+            for complaint in process.complaints()
+        ]
+
+
+def torture(
+    topology: str, seed: int, seconds: float, folder: Path, console: Console, code: Path | None = None
+) -> Outcome:
+    """Raises KeyboardInterrupt when it is interrupted, after everything was ended."""
+    code = code or Path(relay.__file__).parents[1]
+    return asyncio.run(Run(topology, seed, seconds, folder, console, code).run())
+
+
+def main(topology: str, seed: int | None, minutes: float) -> int:
+    """The command: prints how it goes. Returns the exit code."""
+    console = Console(stderr=True, soft_wrap=True)
+    seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    folder = Path(tempfile.mkdtemp(prefix="relay-torture-"))
+    try:
+        outcome = torture(topology, seed, minutes * 60, folder, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything that it started is ended")
+        shutil.rmtree(folder, ignore_errors=True)
+        return 130
+    if outcome.breaches:
+        again = f"relay torture --topology {topology} --seed {seed} --minutes {minutes:g}"
+        console.print(f"[bold red]{len(outcome.breaches)} broken promises[/bold red]: {again} tells the same story")
+        console.print(f"the logs of instances and workers are in {folder}", highlight=False)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    console.print("[bold green]every promise held[/bold green]")
+    return 0

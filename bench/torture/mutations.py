@@ -1,0 +1,163 @@
+"""Is the checker awake? Each safeguard is switched off in a copy of the relay, and the torture must notice.
+
+`python -m bench.torture.mutations [NAME …]`
+"""
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+import relay
+from bench.torture.main import Outcome, torture
+
+PACKAGES = ("relay", "workers", "bench")  # the command line is relay.cli, which knows the others
+SECONDS = 20.0
+SEEDS = range(1, 6)  # a fault may just miss its moment: the first seed that notices is enough
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One place in the code."""
+
+    path: str
+    safe: str
+    unsafe: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One safeguard, switched off."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+    def apply(self, code: Path) -> None:
+        """Raises ValueError if the safeguard is not where it was."""
+        for edit in self.edits:
+            text = (code / edit.path).read_text()
+            if text.count(edit.safe) != 1:
+                raise ValueError(f"{edit.path} has {edit.safe!r} {text.count(edit.safe)} times, not once")
+            (code / edit.path).write_text(text.replace(edit.safe, edit.unsafe))
+
+
+OWNER_CHECK = Mutation(  # what is settled with a lease that has ended, or by a session that was replaced, counts
+    "owner check",
+    (
+        Edit(
+            "relay/store/scripts/lib/holding.lua",
+            "  if not row or attempt ~= 0 and attempt ~= row[4] then return nil, 'lock_lost' end\n",
+            "  row = row or pending(box, id, id, 1)[1]\n  if not row then return nil, 'lock_lost' end\n",
+        ),
+        Edit(
+            "relay/store/scripts/ack.lua",
+            "    owned[id] = owned[id] or pending(box, id, id, 1, session)[1]\n",
+            "    owned[id] = owned[id] or pending(box, id, id, 1)[1]\n",
+        ),
+        Edit(
+            "relay/store/scripts/ack.lua",
+            "      if row and fields and (attempt == 0 or attempt == row[4]) then\n",
+            "      if row and fields then\n",
+        ),
+        Edit(
+            "relay/store/scripts/ack_plain.lua",
+            "  if uses_lanes[m] or not is_held(box, ARGV[SESSION + m], first, i) then others[#others + 1] = m end\n",
+            "  if uses_lanes[m] then others[#others + 1] = m end\n",
+        ),
+    ),
+)
+RECHECK = Mutation(  # what no wake told of is never looked for
+    "re-check",
+    (
+        Edit("relay/core/recheck.py", "            if has_mail and pushed_to in by_name:\n", "            if False:\n"),
+        Edit("relay/core/recheck.py", "            elif has_mail:\n", "            elif False:\n"),
+    ),
+)
+DEDUP_KEY = Mutation(  # a message that is sent again is stored again
+    "dedup key",
+    (
+        Edit(
+            "relay/store/scripts/accept.lua",
+            "    if not entry then entry, how = ended_lately(i) end\n",
+            "    entry = nil\n",
+        ),
+        Edit(
+            "relay/store/scripts/accept_plain.lua",
+            "    if here[i] or gone[i] or gone_before[i] then return false end\n",
+            "\n",
+        ),
+    ),
+)
+RECEIPT_OUTBOX = Mutation(  # what an instance could not forward nobody forwards
+    "receipt outbox",
+    (
+        Edit(
+            "workers/receipts.py",
+            "            await store.receipts.left_behind(shard, entry, fields)\n",
+            "            pass\n",
+        ),
+    ),
+)
+TAKEOVER = Mutation(  # what a replaced session held stays with it
+    "takeover",
+    (
+        Edit(
+            "relay/store/scripts/join.lua",
+            "    release_all(address, box, tonumber(string.sub(priorities, n, n)), other, 'replaced')\n",
+            "\n",
+        ),
+    ),
+)
+CREDITS = Mutation(  # a session is pushed more than its window has room for
+    "credits",
+    (
+        Edit(
+            "relay/store/scripts/accept_plain.lua",
+            "  local past = math.min(final, first + credits - 1)\n",
+            "  local past = final\n",
+        ),
+    ),
+)
+MUTATIONS = (OWNER_CHECK, RECHECK, DEDUP_KEY, RECEIPT_OUTBOX, TAKEOVER, CREDITS)
+
+
+def mutated(mutation: Mutation, folder: Path) -> Path:
+    """A copy of the relay without this safeguard."""
+    source, code = Path(relay.__file__).parents[1], folder / "code"
+    for package in PACKAGES:
+        shutil.copytree(source / package, code / package, ignore=shutil.ignore_patterns("__pycache__"))
+    mutation.apply(code)
+    return code
+
+
+def try_out(mutation: Mutation, seed: int, console: Console) -> Outcome:
+    """The torture of a relay without this safeguard."""
+    with tempfile.TemporaryDirectory(prefix="relay-mutation-") as name:
+        folder = Path(name)
+        return torture("single", seed, SECONDS, folder, console, mutated(mutation, folder))
+
+
+def is_caught(mutation: Mutation, console: Console) -> bool:
+    for seed in SEEDS:
+        with Path("/dev/null").open("w") as nowhere:
+            outcome = try_out(mutation, seed, Console(file=nowhere))
+        promises = sorted({breach.promise for breach in outcome.breaches})
+        console.print(f"{mutation.name}: seed {seed}: {', '.join(promises) or 'not noticed'}", highlight=False)
+        if promises:
+            return True
+    return False
+
+
+def main(names: list[str]) -> int:
+    console = Console()
+    chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
+    missed = [mutation.name for mutation in chosen if not is_caught(mutation, console)]
+    console.print(f"not noticed: {', '.join(missed)}" if missed else f"all {len(chosen)} are noticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
