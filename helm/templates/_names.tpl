@@ -7,8 +7,10 @@
 {{- .Values.secrets.existing | default (include "relay.name" .) -}}
 {{- end }}
 
+{{/* An image by its digest, else by the tag that all images of ours share: (list $ .Values.archive). */}}
 {{- define "relay.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $root := index . 0 }}{{ $image := index . 1 -}}
+{{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* What selects the pods of a role: (list $ "workers"). Never changes in the life of a release. */}}

@@ -17,6 +17,17 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* The pods of a role are spread over zones and nodes: (list $ "workers"). */}}
+{{- define "relay.spread" -}}
+{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: {{ (index $ 0).Values.relay.spread }}
+  labelSelector:
+    matchLabels: {{- include "relay.selector" $ | nindent 6 }}
+{{- end }}
+{{- end }}
+
 {{- define "relay.container" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
