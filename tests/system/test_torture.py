@@ -9,7 +9,7 @@ from rich.console import Console
 from bench.torture.main import torture
 from bench.torture.mutations import DEDUP_KEY, try_out
 
-pytestmark = pytest.mark.xdist_group("torture")
+pytestmark = [pytest.mark.xdist_group("torture"), pytest.mark.timeout(400)]  # what is broken takes its time to heal
 
 
 @pytest.mark.parametrize(("topology", "seed"), [("single", 3), ("sentinel", 2), ("cluster", 1)])
