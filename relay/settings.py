@@ -50,177 +50,113 @@ def _flag(default: bool, doc: str) -> Any:
 class Settings:
     """What an operator can choose. Units are in the names; the consequence stands beside the default."""
 
-    redis_url: str | None = _text(
-        None,
-        "The store: `redis://`, `rediss://`, `unix://`, `redis+sentinel://host:port,…/name` or "
-        "`redis+cluster://host:port,…` "
-        "(deploy.md, Failover and Cluster); unset: the embedded server.",
-    )
-    host: str = _text("127.0.0.1", "The address an instance listens on.")
+    redis_url: str | None = _text(None, "URL of the Redis or Valkey server (deploy.md). Unset: the embedded server.")
+    host: str = _text("127.0.0.1", "The address that an instance listens on.")
     port: int = _between(
-        8080, 0, 65_535, "The port of an instance; with `relay up`, of the first one. 0: any free one."
+        8080, 0, 65_535, "The port of an instance; with `relay up`, of the first one. 0: any free port."
     )
     token_secret: str | None = _secret(
-        "HS256 secret of the tokens (32 bytes or more); `relay up` makes one when unset."
+        "HS256 secret for tokens, at least 32 bytes. `relay up` makes one if it is unset."
     )
-    token_secret_before: str | None = _secret(
-        "The secret before a rotation: its tokens still count, none is made with it."
-    )
-    token_public_key: str | None = _text(None, "Ed25519 public key (PEM, or base64 of 32 bytes) for EdDSA tokens.")
-    token_max_age_s: int = _between(DAY_S, 60, 366 * DAY_S, "A token that expires later than this from now is refused.")
-    metrics_token: str | None = _text(
-        None, "A fixed token that may read `/metrics` and nothing else: what Prometheus is given."
-    )
+    token_secret_before: str | None = _secret("The previous secret, during a rotation: verifies tokens, makes none.")
+    token_public_key: str | None = _text(None, "Ed25519 public key for EdDSA tokens: PEM, or base64 of 32 bytes.")
+    token_max_age_s: int = _between(DAY_S, 60, 366 * DAY_S, "Tokens that expire later than this from now are refused.")
+    metrics_token: str | None = _text(None, "A fixed token for Prometheus. It can read `/metrics` and nothing else.")
     metrics_port: int = _between(
-        0, 0, 65_535, "The port on which workers answer `/metrics` and `/healthz`, at `RELAY_HOST`. 0: none."
+        0, 0, 65_535, "Port for `/metrics` and `/healthz` of workers, on `RELAY_HOST`. 0: none."
     )
-    admin_is_operator: bool = _flag(
-        False, "The scope `admin` is for every tenant, as before the scope `operator` was there."
-    )
+    admin_is_operator: bool = _flag(False, "Gives the scope `admin` the rights of `operator`.")
     open_tenants: tuple[str, ...] = _tenants(
-        "Tenants where an address comes to be by first use; `relay up` opens `demo`. A lone `*` opens all:"
-        " for trusted networks and tests."
+        "Tenants where agents need no registration (security.md). `relay up` opens `demo`."
     )
-    shards: int = _between(
-        8, 1, 4096, "Parts of the store, fixed for the life of the data. On a Cluster 64 unless set."
-    )
+    shards: int = _between(8, 1, 4096, "Number of shards, fixed for the life of the data. On a Cluster 64 unless set.")
     store_max_memory_share: float = _between(
-        0.9,
-        0.1,
-        1,
-        "Over this share of the server's maxmemory nothing new is taken, so that what is there can be drained.",
+        0.9, 0.1, 1, "Above this share of the server's maxmemory, sends are refused."
     )
     ready_share: float = _between(
-        0.5, 0, 1, "On a Cluster: an instance is ready while it reaches the masters of this share of the shards."
+        0.5, 0, 1, "On a Cluster: the share of shards that an instance must reach to be ready."
     )
     durability: str | None = _one_of(
-        None, ("memory", "fsync", "replica"), "What `accepted` promises; unset: the level the server is seen to give."
+        None, ("memory", "fsync", "replica"), "What `accepted` promises. Unset: what the server provides."
     )
-    mailbox_max_messages: int = _between(1_000, 1, 1_000_000, "The next send is refused with `queue_full`.")
-    mailbox_max_bytes: int = _between(64 * 2**20, 1, 2**40, "The same, counted in payload bytes.")
-    max_payload_bytes: int = _between(65_536, 1, 2**24, "A larger payload is refused with `too_large`.")
-    reply_max_bytes: int = _between(
-        2**20, 1, 2**30, "Parts of one reply, in bytes of payload; the next part is refused with `too_large`."
-    )
-    max_tasks: int = _between(
-        10_000, 1, 10_000_000, "Tasks kept for one requester; for the next one the oldest goes, an ended one first."
-    )
-    max_threads: int = _between(
-        100_000, 1, 10_000_000, "Threads that a sender may begin in a shard within one `MESSAGE_TTL_S`; see limits.md."
-    )
+    mailbox_max_messages: int = _between(1_000, 1, 1_000_000, "Messages per mailbox; beyond it `queue_full`.")
+    mailbox_max_bytes: int = _between(64 * 2**20, 1, 2**40, "Payload bytes per mailbox; beyond it `queue_full`.")
+    max_payload_bytes: int = _between(65_536, 1, 2**24, "Bytes of one payload; beyond it `too_large`.")
+    reply_max_bytes: int = _between(2**20, 1, 2**30, "Payload bytes in the parts of one reply; then `too_large`.")
+    max_tasks: int = _between(10_000, 1, 10_000_000, "Tasks kept per requester; beyond it the oldest is dropped.")
+    max_threads: int = _between(100_000, 1, 10_000_000, "Threads a sender may begin in a shard per `MESSAGE_TTL_S`.")
     sender_max_mailboxes: int = _between(
-        1_000, 1, 10_000_000, "Unused addresses that a sender may be the first to send to within one `MESSAGE_TTL_S`."
+        1_000, 1, 10_000_000, "Unused addresses a sender may open per `MESSAGE_TTL_S`."
     )
     tenant_max_mailboxes: int = _between(
         100_000, 1, 100_000_000, "The same for all senders of a tenant; see limits.md."
     )
     agent_idle_s: int = _between(
-        30 * DAY_S, 60, 3_660 * DAY_S, "An agent that no admin registered is forgotten when it has been away this long."
+        30 * DAY_S, 60, 3_660 * DAY_S, "Agents away this long are forgotten, unless an admin made them."
     )
-    registrations_per_s: float = _between(
-        10,
-        0.1,
-        100_000,
-        "Agents that a remote address may register by first use of a key; ten times that in a tenant.",
-    )
+    registrations_per_s: float = _between(10, 0.1, 100_000, "New agents by first use of a key, per remote address.")
     message_ttl_s: int = _between(
-        7 * DAY_S, 1, 30 * DAY_S, "An unconfirmed message expires; its sender may only shorten this."
+        7 * DAY_S, 1, 30 * DAY_S, "Unconfirmed messages expire; a sender can only shorten it."
     )
-    sweep_every_s: float = _between(300, 0.1, DAY_S, "How often the sweeper looks for what has expired.")
+    sweep_every_s: float = _between(300, 0.1, DAY_S, "How often the sweeper looks for expired messages.")
     snapshot_every_s: float = _between(
         10, 0.1, 3_600, "How often the observer writes snapshots and looks for anomalies."
     )
-    history_keep_s: int = _between(
-        3_600, 60, 7 * DAY_S, "How long the snapshots of a tenant are kept; each takes about 400 bytes of the store."
-    )
-    anomalies_keep_s: int = _between(DAY_S, 60, 30 * DAY_S, "How long an anomaly is kept after it was seen last.")
-    anomaly_stuck_s: float = _between(
-        300, 1, DAY_S, "A session that holds its whole window and has settled nothing for this long is stuck."
-    )
-    anomaly_long_processing_s: float = _between(600, 1, 7 * DAY_S, "A message held for this long is an anomaly.")
-    anomaly_stale_s: float = _between(3_600, 1, 30 * DAY_S, "So is one that is in its mailbox for this long.")
-    anomaly_redeliveries: int = _between(5, 2, 10_000, "So many deliveries of one message in an hour are a loop.")
-    anomaly_nearly_full_share: float = _between(0.8, 0.01, 1, "A mailbox this full is an anomaly.")
+    history_keep_s: int = _between(3_600, 60, 7 * DAY_S, "How long snapshots are kept; each takes about 400 bytes.")
+    anomalies_keep_s: int = _between(DAY_S, 60, 30 * DAY_S, "How long an anomaly is kept after it was last seen.")
+    anomaly_stuck_s: float = _between(300, 1, DAY_S, "A session with a full window that settles nothing for this long.")
+    anomaly_long_processing_s: float = _between(600, 1, 7 * DAY_S, "A message that is held for this long.")
+    anomaly_stale_s: float = _between(3_600, 1, 30 * DAY_S, "A message that is in its mailbox for this long.")
+    anomaly_redeliveries: int = _between(5, 2, 10_000, "This many deliveries of one message in an hour are a loop.")
+    anomaly_nearly_full_share: float = _between(0.8, 0.01, 1, "A mailbox that is this full.")
     anomaly_burst_take: int = _between(10_000, 1, 10_000_000, "Messages that a session takes between two snapshots.")
     anomaly_bulk_send: int = _between(10_000, 1, 10_000_000, "Messages that an agent sends between two snapshots.")
     anomaly_cleared: int = _between(100, 1, 10_000_000, "Messages of a mailbox cancelled between two snapshots.")
-    anomaly_receipts: int = _between(1_000, 1, 10_000_000, "Entries in the stream of receipts of one sender.")
-    anomaly_large_payload_share: float = _between(
-        0.9, 0.01, 1, "A payload of this share of `MAX_PAYLOAD_BYTES` is an anomaly."
-    )
-    anomaly_flash_ms: int = _between(1, 0, 60_000, "A session that acks everything within this time is an anomaly.")
-    anomaly_flash_acks: int = _between(100, 1, 10_000_000, "If it acks so many between two snapshots.")
-    anomaly_clock_skew_ms: int = _between(5_000, 100, 3_600_000, "A clock that is off by this is an anomaly.")
-    anomaly_growing_messages: int = _between(
-        100, 1, 10_000_000, "A tenant that grew in six snapshots in a row, by this much in all, is growing."
-    )
-    dedup_window_s: int = _between(3_600, 1, 7 * DAY_S, "How long after its end a message's id is still known.")
+    anomaly_receipts: int = _between(1_000, 1, 10_000_000, "Entries in the receipts stream of one sender.")
+    anomaly_large_payload_share: float = _between(0.9, 0.01, 1, "A payload of this share of `MAX_PAYLOAD_BYTES`.")
+    anomaly_flash_ms: int = _between(1, 0, 60_000, "A session that acks everything within this time.")
+    anomaly_flash_acks: int = _between(100, 1, 10_000_000, "The acks between two snapshots that this rule needs.")
+    anomaly_clock_skew_ms: int = _between(5_000, 100, 3_600_000, "A clock that is off by this much.")
+    anomaly_growing_messages: int = _between(100, 1, 10_000_000, "Growth of a tenant over six snapshots in a row.")
+    dedup_window_s: int = _between(3_600, 1, 7 * DAY_S, "How long the id of an ended message is remembered.")
     recheck_s: float = _between(5, 0.05, 300, "A lost wake delays a delivery by at most this.")
-    heartbeat_s: float = _between(
-        25, 0.1, 300, "Pings to clients; also how long a dead instance may keep messages held."
-    )
+    heartbeat_s: float = _between(25, 0.1, 300, "Interval of pings; also how long a dead instance keeps messages held.")
     silent_after_s: float = _between(75, 0.1, 3_600, "A session without any frame for this long is closed (4010).")
     auth_timeout_s: float = _between(10, 0.1, 300, "A client that has not authenticated by then is closed (4503).")
     rate_per_s: int = _between(
-        1_000,
-        0,
-        10_000_000,
-        "Messages per agent and second, over all instances; settling and asking cost a share of one; 0 is off.",
+        1_000, 0, 10_000_000, "Messages per second and agent; other operations cost less. 0: no limit."
     )
-    rate_burst: int = _between(2_000, 1, 10_000_000, "Messages that a rested sender may send at once.")
-    max_connections: int = _between(
-        50_000, 1, 10_000_000, "The next WebSocket on an instance is closed (4029); as many may be plain HTTP."
-    )
-    max_connections_per_agent: int = _between(
-        256,
-        1,
-        1_000_000,
-        "Sessions of one agent on an instance; the next one, if it is not exclusive, is closed (4029).",
-    )
+    rate_burst: int = _between(2_000, 1, 10_000_000, "Messages that an agent can send at once after a pause.")
+    max_connections: int = _between(50_000, 1, 10_000_000, "WebSockets per instance (4029), and as many plain HTTP.")
+    max_connections_per_agent: int = _between(256, 1, 1_000_000, "Sessions of one agent on an instance; then 4029.")
     max_connections_per_address: int = _between(
-        1_000, 0, 10_000_000, "Connections of one network address that have not authenticated; 0 is off."
+        1_000, 0, 10_000_000, "Unauthenticated connections per IP address. 0: off."
     )
     sessions_per_s: float = _between(
-        500, 0.1, 1_000_000, "Sessions that may begin on an instance in a second; the next one is closed (4029)."
+        500, 0.1, 1_000_000, "Sessions that may begin on an instance per second; then 4029."
     )
-    max_buffer_bytes: int = _between(
-        128 * 2**20,
-        2**16,
-        2**40,
-        "Bytes that wait for all readers of an instance; the more, the less a slow one gets.",
-    )
+    max_buffer_bytes: int = _between(128 * 2**20, 2**16, 2**40, "Bytes that wait for all readers of an instance.")
     drain_s: float = _between(30, 0, 600, "How long a stopping instance waits for its sessions to finish.")
     dead_max_messages: int = _between(
-        1_000, 1, 1_000_000, "A full dead-letter box leaves the message in its mailbox, parked."
+        1_000, 1, 1_000_000, "A full dead-letter box leaves the message parked in its mailbox."
     )
     events_keep_s: int = _between(DAY_S, 60, 30 * DAY_S, "Events older than this are trimmed.")
     events_keep_unarchived_s: int = _between(
-        7 * DAY_S, 60, 90 * DAY_S, "Events that an archive has not read yet are kept this long, if it has read any."
+        7 * DAY_S, 60, 90 * DAY_S, "The same, for events that an archive has not read."
     )
-    events_max_bytes: int = _between(
-        256 * 2**20,
-        2**20,
-        2**40,
-        "Memory for the events of the whole store, and never more than a tenth of the server's maxmemory.",
-    )
-    events_max_entries: int = _between(
-        100_000, 100, 100_000_000, "Entries (batches of events) kept per shard, whatever their age."
-    )
+    events_max_bytes: int = _between(256 * 2**20, 2**20, 2**40, "Memory for the event logs of all shards.")
+    events_max_entries: int = _between(100_000, 100, 100_000_000, "Event log entries per shard, whatever their age.")
     allowed_origins: tuple[str, ...] = _words(
-        (),
-        "Origins of pages that may connect, as `https://relay.example.com`: also the relay's own, unless its pages are"
-        " reached by `localhost` or an IP address.",
+        (), "Origins of pages that may connect (security.md), as `https://relay.example.com`."
     )
-    log_format: str = _one_of("text", ("json", "text"), "One JSON object or one readable line per event.")
+    log_format: str = _one_of("text", ("json", "text"), "One JSON object or one line of text per event.")
     log_level: str = _one_of(
         "info", ("debug", "info", "warning", "error"), "`debug` also logs each step of each message."
     )
     log_addresses: str = _one_of("plain", ("plain", "hashed"), "`hashed` keeps addresses out of the logs.")
-    otlp_endpoint: str | None = _text(
-        None, "Where spans of traced messages go, as `http://collector:4318` (operations.md, Traces); unset: nowhere."
-    )
+    otlp_endpoint: str | None = _text(None, "Where to send spans, as `http://collector:4318`. Unset: nowhere.")
     data_dir: Path = field(
-        default=Path("data"), metadata={"doc": "Where the embedded server and the made secret live."}
+        default=Path("data"), metadata={"doc": "Folder of the embedded server and of the generated secret."}
     )
 
     @property
