@@ -1,4 +1,4 @@
-"""One instance: the application, from its start to its drained end."""
+"""One instance: the application, from start to drain."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Who is there: tokens (JWT) and the Ed25519 challenge."""
+"""Authentication: tokens (JWT) and the Ed25519 challenge."""
 
 import base64
 import hmac

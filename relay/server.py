@@ -1,4 +1,4 @@
-"""The server's side of every connection: how many there may be, how long one may dawdle, and what it leaves unread."""
+"""The server side of every connection: limits on their number, on slow requests and on unread output."""
 
 import asyncio
 import logging

@@ -48,7 +48,7 @@ def _flag(default: bool, doc: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator can choose. Units are in the names; the consequence stands beside the default."""
+    """What an operator can choose. Units are in the names; each has its meaning beside the default."""
 
     redis_url: str | None = _text(None, "URL of the Redis or Valkey server (deploy.md). Unset: the embedded server.")
     host: str = _text("127.0.0.1", "The address that an instance listens on.")

@@ -1,1 +1,1 @@
-"""What the relay does, whichever way a client comes: take in, deliver, settle, keep watch."""
+"""What the relay does, independent of the transport: intake, delivery, settling, supervision."""

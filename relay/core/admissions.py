@@ -1,4 +1,4 @@
-"""Admissions: how many sessions begin a second, so that a crowd does not slow those that are there."""
+"""Admissions: limits how many sessions begin per second, so that a rush does not slow existing ones."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ LATEST_S = 60.0  # nobody is told to stay away for longer
 
 
 class Admissions:
-    """Whoever is one too many gets a time to come back, each another one, in the order in which they came."""
+    """Each client over the limit gets its own time to come back, in the order of arrival."""
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:
         self._clock = clock

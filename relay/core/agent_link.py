@@ -1,4 +1,4 @@
-"""The link to one authenticated agent: who it is, and the way frames go to it."""
+"""The link to one authenticated agent: its identity, and the output for its frames."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Control frames: what an agent asks that is not about its own mail: topics, blocks, presence, threads."""
+"""Control frames: what is not about the agent's own messages: topics, blocks, presence, threads."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -23,7 +23,7 @@ MAX_UNANSWERED = 50  # of one session under way; the next one is rate_limited
 
 
 class ControlFrames:
-    """Each question is answered with a frame of its own, or with an error; the next one need not wait for it."""
+    """Each question gets its own answer frame or an error. Questions do not wait for each other."""
 
     __slots__ = (
         *("_replies", "_link", "_one_sync", "_open", "_spawn"),

@@ -1,4 +1,4 @@
-"""Delivery: when a session asks its mailbox for more, and what becomes of the answer."""
+"""Delivery: when a session takes more from its mailbox, and what happens with the answer."""
 
 import asyncio
 from collections import Counter
@@ -32,15 +32,15 @@ class DeliveryPump:
     """Moves messages from a mailbox to one client, one take at a time.
 
     Guarantees: the client holds at most `window` messages. The backlog goes out before `drained`, everything else
-    after it. Mail that was heard of is asked for as soon as the window and the socket have room, also if the news
-    came during a take, or it is passed on to another session of the agent. What arrives when the session is closing
-    goes back. After a take whose answer was lost, the next one says what the client really holds, and the store
-    corrects itself. Nothing here waits: `take` asks the store, which calls `taken`.
+    after it. After a wake the pump takes as soon as the window and the socket have room, even if the wake came during
+    a take; or it passes the wake on to another session of the agent. Messages that arrive while the session is closing
+    are given back. After a take whose answer was lost, the next one lists what the client really holds, and the store
+    corrects itself. Nothing here blocks: `take` asks the store, which calls `taken`.
 
-    A take that finds nothing more leaves credits in the store, where new messages become this session's own as they
-    are accepted, and are pushed: `pushed`. They keep their order with what is taken: while a take is under way pushes
-    wait for its answer, a take in between says what the client really holds, and one that is missing from the count
-    of pushes makes the pump ask for everything that came since.
+    A take that finds nothing more leaves credits in the store. While there are credits, the store makes this session
+    the holder of new messages as they are accepted, and pushes them: `pushed`. Pushed and taken messages keep their
+    order: pushes wait for the answer of a take under way, a take in between lists what the client really holds, and a
+    gap in the count of pushes makes the pump ask for everything since.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Drain: an instance that stops loses nothing and tells its clients when to come back."""
+"""Drain: a stopping instance loses nothing, and tells its clients when to come back."""
 
 import logging
 import random

@@ -1,4 +1,4 @@
-"""Feeds: the events of a tenant as they happen, read once for all who follow them on this instance."""
+"""Feeds: the events of a tenant as they happen, read once for all followers on this instance."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ BEGINNING: Place = (0, 0)
 
 
 class Batch:
-    """Events of whole milliseconds, in their order. What several followers want to see is encoded once."""
+    """Events of whole milliseconds, in order. A batch is encoded once for all followers with the same filter."""
 
     __slots__ = ("_by_wanted", "events", "from_ms", "gap_from_ms", "to_ms")
 
@@ -63,7 +63,7 @@ def _frame(event: Event, place: Place) -> bytes:
 
 
 class Follower:
-    """One who follows a feed: what it is told waits here until it is read."""
+    """A follower of a feed: events wait here until it reads them."""
 
     def __init__(self, from_ms: int) -> None:
         self.from_ms = from_ms  # what happens from this millisecond on waits here, or is told later

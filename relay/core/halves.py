@@ -1,4 +1,4 @@
-"""Halves: frames and bodies that have begun to come and are not whole yet, of all clients together."""
+"""Halves: incomplete frames and bodies, counted for all clients together."""
 
 from collections import Counter
 from typing import Protocol
@@ -11,7 +11,7 @@ class Sender(Protocol):
 
 
 class Halves:
-    """When all together are too much, whoever has the most of them loses its first one: others are not its victims."""
+    """When the total is too large, the sender with the most bytes loses its first one, so others do not suffer."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""Heartbeat: what happens several times a second, and what is measured every few seconds."""
+"""Heartbeat: what runs several times a second, and what is measured every few seconds."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ COMEBACK_MS = 5_000  # clients that are sent away together come back spread over
 
 
 class Heartbeat:
-    """Tells sockets of the time, and lets the sessions go when the store has been out of reach for too long."""
+    """Ticks the sockets, and closes the sessions when the store has been out of reach for too long."""
 
     def __init__(
         self, store: Store, sessions: Sessions, sockets: Sockets, stalls: Stalls, output: OutputBudget, metrics: Metrics

@@ -37,7 +37,7 @@ MEMORY_EVERY_S = 1.0
 
 
 class Instance:
-    """Wakes reach sessions at once; a look every `recheck_s` finds what a lost wake left."""
+    """Wakes reach sessions at once. A check every `recheck_s` finds what a lost wake missed."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         settings: Settings = store.settings

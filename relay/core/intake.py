@@ -1,4 +1,4 @@
-"""Intake: the rules that every message meets on its way in, whichever way it comes."""
+"""Intake: the rules that every incoming message must pass, from any entry point."""
 
 import asyncio
 import logging
@@ -187,7 +187,7 @@ def _note(metrics: Metrics, draft: Draft, outcome: AcceptOutcome, error: RelayEr
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """One message that is in the mailbox, or was. `seq` is not known of a duplicate."""
+    """A message that is or was in the mailbox. The `seq` of a duplicate is unknown."""
 
     id: str
     duplicate: bool

@@ -1,4 +1,4 @@
-"""Keys of sessions: a session ends when its key is no longer its agent's."""
+"""Key check: closes a session when its key no longer belongs to its agent."""
 
 from contextlib import suppress
 

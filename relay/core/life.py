@@ -1,4 +1,4 @@
-"""Each step of a message's life, counted, logged and traced the same whichever door it passes."""
+"""Each step of a message's life, counted, logged and traced the same way for every transport."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ Answer = Callable[[Draft, AcceptOutcome, RelayError | None], None]
 
 
 class Followed(Struct, gc=False):
-    """What is told of a message by name: the rest of its body is nobody's business."""
+    """The fields of a message that logs and traces may show. Nothing else of its body is read."""
 
     id: str
     headers: dict[str, str] | None = None

@@ -16,7 +16,7 @@ EPOCH_WITHIN_S = 1.0  # a new session does not wait longer to learn that nothing
 
 
 class Membership:
-    """Sessions join and leave. A departure that the store could not hear of is told again."""
+    """Sessions join and leave. A leave that did not reach the store is repeated."""
 
     def __init__(self, store: Store, sessions: Sessions) -> None:
         self.lease_ms = int(store.settings.heartbeat_s * 1_000)  # how long a dead instance is believed to be alive

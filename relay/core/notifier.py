@@ -1,4 +1,4 @@
-"""Notifier: calls that wait for something to happen, and whoever tells them that it did."""
+"""Notifier: lets calls wait for something to happen, and wakes them when it did."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ Event = tuple[str, ...]  # ("mail", address), ("task", requester, id) or ("repla
 
 
 class Notifier:
-    """Waiting for mail or for an answer costs no connection to the store."""
+    """Waiting for mail or for an answer needs no connection to the store."""
 
     def __init__(self) -> None:
         self._waiters: dict[Event, set[asyncio.Event]] = {}

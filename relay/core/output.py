@@ -1,4 +1,4 @@
-"""Output: what readers have not read yet, counted for all of them together, and who may get how much more."""
+"""Output: counts what all readers have not read yet, and decides how much more each may get."""
 
 import time
 from typing import Protocol
@@ -17,10 +17,10 @@ class Transport(Protocol):
 
 
 class OutputBudget:
-    """The bytes that wait in all sockets, and those that were asked of the store for them.
+    """The bytes that wait in all sockets, and those that were requested from the store for them.
 
-    What is free is shared as switches share a buffer: each reader may have a part of what is free now. A few slow
-    readers get much, many get little, and one that reads finds room, for the more is used the less anybody gets.
+    The free part is shared as a switch shares its buffer: each reader may use a fraction of what is free now. A few
+    slow readers get much, many get little, and there is always room for a reader that reads.
     """
 
     def __init__(self, limit: int) -> None:
@@ -55,7 +55,7 @@ class OutputBudget:
 
 
 class Output:
-    """What waits for one reader: in its socket, on the way there, or asked of the store for it."""
+    """What waits for one reader: in its socket, on the way there, or requested from the store."""
 
     __slots__ = (
         "_budget",

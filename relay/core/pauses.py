@@ -1,4 +1,4 @@
-"""Pauses: which deliveries stand still, as far as this instance knows."""
+"""Pauses: which deliveries are paused, as far as this instance knows."""
 
 from relay.core.notifier import Notifier
 from relay.core.sessions import Sessions
@@ -6,7 +6,7 @@ from relay.store.pauses import Pauses, is_paused
 
 
 class PauseSwitch:
-    """Stops and starts the pumps of sessions. A wake tells of a pause at once, the recheck finds what no wake told."""
+    """Stops and starts the pumps of sessions. Wakes announce pauses; the recheck finds the ones that were lost."""
 
     def __init__(self, pauses: Pauses, sessions: Sessions, notifier: Notifier) -> None:
         self._pauses = pauses

@@ -1,4 +1,4 @@
-"""Receipts of one session: read as they come, pushed while the client reads them, forgotten when it confirms."""
+"""Receipts of one session: read or pushed while the client has room, deleted when it confirms."""
 
 import re
 from collections import deque
@@ -19,11 +19,11 @@ _CURSOR = re.compile(r"(\d{1,18}-\d{1,18})\.([0-9a-f]{1,20}\.\d{1,18})\.(\d{1,18
 
 
 class ReceiptReader:
-    """Guarantees that receipts go out once a session, in their order, and that news during a read is not lost.
+    """Guarantees that receipts go out once per session, in order, and that a wake during a read is not lost.
 
-    Most receipts are pushed: they come from the outbox of the recipient's shard, where they stay until the client has
-    confirmed them. Those that found no session wait in the sender's own stream, and are read from there. A cursor
-    covers both: the last entry of the stream, this session, and how many were pushed to it.
+    Most receipts are pushed from the outbox of the recipient's shard. They stay there until the client has confirmed
+    them. Receipts whose session was gone wait in the sender's own stream, and are read from there. A cursor covers
+    both: the last entry of the stream, this session, and how many were pushed to it.
     """
 
     __slots__ = (

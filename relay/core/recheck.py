@@ -1,4 +1,4 @@
-"""Recheck: looks for mail, receipts and successors that no wake told of."""
+"""Recheck: finds mail, receipts and replacing sessions whose wake was lost."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from relay.store.store import Store
 
 
 class Recheck:
-    """A wake may be lost, so every `recheck_s` the store is asked what the sessions of this instance should know."""
+    """Wakes may be lost, so every `recheck_s` it asks the store what the sessions here should know."""
 
     def __init__(self, store: Store, sessions: Sessions, membership: Membership, keys: KeyCheck) -> None:
         self._store = store

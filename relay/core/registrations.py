@@ -1,4 +1,4 @@
-"""How fast new agents may register by first use of a key, which is otherwise free."""
+"""Registrations: limits how fast new agents register by first use of a key, which costs them nothing."""
 
 import time
 
@@ -11,7 +11,7 @@ MAX_BUCKETS = 10_000
 
 
 class Buckets:
-    """A token bucket for each name; those that are full again are forgotten."""
+    """A token bucket per name; full buckets are forgotten."""
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
@@ -39,7 +39,7 @@ class Buckets:
 
 
 class Registrations:
-    """One per instance: each counts for itself."""
+    """One per instance; instances do not share their counts."""
 
     def __init__(self, per_s: float) -> None:
         self._by_remote = Buckets(per_s)

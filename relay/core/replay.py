@@ -27,7 +27,7 @@ Row = dict[str, Any]  # of the table MAILBOXES, docs/pipeline.md
 
 
 class _Body(Struct):
-    """What the recipient gets, as far as the row does not say it elsewhere."""
+    """The fields of the recipient's body that the row has nowhere else."""
 
     payload: Raw
     type: str | None = None
@@ -42,7 +42,7 @@ _body = msgspec.json.Decoder(_Body)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which messages of a dump; nothing said is everything. Times are those of acceptance."""
+    """Selects messages of a dump; without conditions, all. Times are those of acceptance."""
 
     box: str = "mailbox"  # or "dead"
     agents: frozenset[str] = frozenset()

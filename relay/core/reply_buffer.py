@@ -1,4 +1,4 @@
-"""Replies to one client: how many it still expects, and what goes out together at the end of a turn."""
+"""Replies to one client: counts those it still expects, and sends those of one turn together."""
 
 import asyncio
 from collections.abc import Callable

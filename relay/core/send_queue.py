@@ -1,4 +1,4 @@
-"""What one client sends: checked, held to its rate, stored and answered, in order."""
+"""Messages from one client: checked, rate-limited, stored and answered, in order."""
 
 from functools import partial
 from typing import Any

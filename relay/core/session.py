@@ -1,4 +1,4 @@
-"""A session: what the frames of one authenticated agent mean, from the first delivery to the last ack."""
+"""A session: handles the frames of one authenticated agent, from the first delivery to the last ack."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -46,10 +46,10 @@ FINISH_WITHIN_S = 5.0  # a store that is away keeps no session from its end
 
 
 class Session:
-    """One agent on one socket: its frames, handed to whoever deals with them.
+    """One agent on one socket. It hands each frame to the part that handles it.
 
-    Guarantees: deliveries go out as DeliveryPump promises; every message sent is answered once; nothing leaves the
-    mailbox but by the client's word. Nothing here waits for a client or for the store: the store calls back.
+    Guarantees: deliveries go out as DeliveryPump promises; every message sent is answered once; only the client's
+    settlement removes a message that it holds. Nothing here blocks on a client or on the store: the store calls back.
     """
 
     # 10,000 idle sessions are the normal case, so each is kept small.

@@ -1,4 +1,4 @@
-"""Sessions of this instance: found by name and by address, and rung in turn."""
+"""Sessions of this instance: found by name and by address, and woken in turn."""
 
 import itertools
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from relay.core.session import Session
 
 
 class Sessions:
-    """The registry. It knows what is here, not what the store believes."""
+    """The registry of local sessions. The store may still have an older state."""
 
     def __init__(self, instance: str, max_per_agent: int) -> None:
         self._instance = instance

@@ -1,4 +1,4 @@
-"""Settling: what a client does to what it holds, held to its rate and answered."""
+"""Settling: the settlements of one client, rate-limited and answered."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from relay.telemetry.metrics import Metrics
 class SessionSettling:
     """Acks, nacks, releases, touches and replies of one session, carried out in the order in which they came.
 
-    A refused entry is always answered, a settled one only if its client asked for it.
+    A refused entry is always answered. A settled one is answered only if the client asked for it.
     """
 
     __slots__ = (

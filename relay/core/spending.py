@@ -1,4 +1,4 @@
-"""Spending: what one client does costs some of its rate, and goes on in the order in which it came."""
+"""Spending: charges the operations of one client to its rate, in the order of arrival."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from relay.store.rates import MESSAGE, Granted, Rates
 
 
 class Spending:
-    """The rate of one client. What must wait for the store's word keeps what comes after it waiting too."""
+    """The rate of one client. An operation that waits for the store holds up the ones after it."""
 
     __slots__ = ("_address", "_line", "_rates")
 

@@ -1,4 +1,4 @@
-"""Stalls: a process that was stopped and goes on reads what was sent long ago, and must not take it for new."""
+"""Stalls: after a stop, a process must not treat what it reads as new; it may have been sent long ago."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ STALL_MS = 1_000  # a loop that has not turned for so long was stopped, or might
 
 
 class Stalls:
-    """Told of every turn of the clockwork, which comes several times a second."""
+    """Notices stops by gaps between ticks, which come several times a second."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

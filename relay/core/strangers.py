@@ -1,10 +1,10 @@
-"""Strangers: who has not authenticated may send so much at once, and is not read on before that is dealt with."""
+"""Strangers: limits how much an unauthenticated client may send before its input is handled."""
 
 from collections.abc import Callable
 
 
 class Stranger:
-    """What came over one connection and is not dealt with."""
+    """Unhandled input of one connection."""
 
     __slots__ = ("_is_dropped", "_is_held", "_most", "_pause", "_resume", "on_flood", "unread")
 

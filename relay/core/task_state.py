@@ -1,4 +1,4 @@
-"""Where a request is, the same for WebSocket, HTTP and A2A."""
+"""The state of a task, the same for WebSocket, HTTP and A2A."""
 
 from dataclasses import dataclass
 

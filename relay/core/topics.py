@@ -1,4 +1,4 @@
-"""Topics: what is published to those who are connected now, at most once and never stored."""
+"""Topics: publications to connected subscribers, at most once and never stored."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from relay.core.agent_link import AgentLink
 
 
 class Topics:
-    """Who on this instance follows which topic. A tenant is listened to while somebody here does."""
+    """The subscribers of each topic on this instance. It listens to a tenant while it has a subscriber there."""
 
     def __init__(self) -> None:
         self._followers: dict[str, dict[str, set[AgentLink]]] = {}  # tenant -> topic -> who

@@ -1,4 +1,4 @@
-"""Turns: who has sent more than can be read at once is read on bit by bit, and the rest of the instance goes on."""
+"""Turns: reads large input piece by piece, so that the rest of the instance is not held up."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ A_TURN_S = 0.005  # what all of them together may take of one turn of the event 
 
 
 class Turns:
-    """Each reads on in its turn. However many there are, a turn of the event loop is not much longer for them."""
+    """Connections read on in turn. Their number does not make a turn of the event loop much longer."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()

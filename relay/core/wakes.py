@@ -1,4 +1,4 @@
-"""Wakes: what the store's scripts tell this instance, handed to whom it is about."""
+"""Wakes: dispatches what the store's scripts publish to the sessions it concerns."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ CONFIRMED_WITHIN_S = 1.0  # so soon what a client confirms is gone from the outb
 
 
 class WakeDispatcher:
-    """A wake is a hint: whoever is woken looks for itself."""
+    """A wake is a hint: the woken session checks its mailbox itself."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The wire words: frames, messages, addresses, entries, columns, close codes. No I/O."""
+"""The wire format: frames, messages, addresses, entries, columns, close codes. No I/O."""

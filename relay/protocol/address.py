@@ -1,4 +1,4 @@
-"""Addresses: `tenant/agent`; inside one tenant the bare name will do."""
+"""Addresses: `tenant/agent`; within one tenant the bare agent is enough."""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""How a session is closed: each reason with its code and its words."""
+"""Close codes: for each reason the code and the message."""
 
 COME_BACK = 4000  # the code for what ends with time
 CLOSING = {  # by the word that is said: the code, and what to do

@@ -1,4 +1,4 @@
-"""Frames: each one from a client is a type. Parsing does no I/O; payloads stay the bytes that the sender wrote."""
+"""Frames: each frame from a client is a type. Parsing does no I/O. Payloads stay the bytes that the sender wrote."""
 
 from typing import Annotated, Any, Literal
 

@@ -19,7 +19,7 @@ Span = Annotated[float, Meta(ge=0, le=MAX_SPAN_S)]
 
 
 class Message(Struct, frozen=True):
-    """What a sender hands over (1.2). `from` is not a field: the sender is who authenticated."""
+    """A message in a `send` frame. It has no `from`: the sender is the authenticated agent."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]
     to: Address
@@ -64,7 +64,7 @@ def parse_message(raw: Raw, tenant: str, max_payload_bytes: int) -> Message:
 
 
 def check_message(message: Message, max_payload_bytes: int) -> None:
-    """The rules of 1.2 that a type cannot say."""
+    """The rules for a message that its type cannot express."""
     if not (message.id.isascii() and message.id.isprintable()):
         raise Malformed("Expected printable ASCII - at `$.id`")
     if not (is_address(message.to) or is_agent(message.to)):

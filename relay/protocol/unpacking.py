@@ -1,4 +1,4 @@
-"""Unpacking: the messages of a send frame, each as it was written, at a cost that no sender can raise."""
+"""Unpacking: splits a send frame into its messages as written, at a cost that no sender can inflate."""
 
 import json
 import re
@@ -24,7 +24,7 @@ class _Send(Struct):
 
 
 class _Names(Struct):
-    """What can still be said of a message that is wrong elsewhere."""
+    """The id and recipient of a message that is invalid otherwise."""
 
     id: Raw = Raw(b"")
     to: Raw = Raw(b"")

@@ -1,1 +1,1 @@
-"""The store: the only package that speaks Redis."""
+"""The store: the only package that talks to Redis."""

@@ -16,7 +16,7 @@ from relay.store.redis.scripts import script
 
 
 class AcceptBatcher(ShardBatcher[Draft]):
-    """A batch becomes two calls: of mailboxes with anything special, which get all in one call, and of the rest."""
+    """A batch becomes two calls: one for all messages of mailboxes with a special one, one for the rest."""
 
     def _batches(self, items: list[Draft]) -> tuple[list[list[Draft]], int]:
         (batch,), weight = super()._batches(items)
@@ -46,7 +46,7 @@ def _special(batch: list[Draft]) -> set[str]:
 
 
 class Accepting:
-    """Nothing here waits: callers hand in messages and are called back."""
+    """Nothing here blocks: callers hand in messages and are called back."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, memory: Memory, lanes: Lanes) -> None:
         self._encoder = encoder

@@ -1,4 +1,4 @@
-"""Agents: registration, blocks, and what two of them have of a thread."""
+"""Agents: registration, blocks, and the state of a thread between two of them."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ DESCRIBE_AT_ONCE = 50  # agents of a shard in one call: about a millisecond of R
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """One direction of a thread: settled_seq is the number up to which nothing waits any more."""
+    """One direction of a thread: all messages up to settled_seq are settled."""
 
     last_seq: int
     settled_seq: int

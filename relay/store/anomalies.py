@@ -1,4 +1,4 @@
-"""Anomalies: what the observer found wrong, each once, with how often and since when."""
+"""Anomalies: what the observer found, each once, with its count and its first and last time."""
 
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ Severity = Literal["info", "warning", "critical"]
 
 
 class Anomaly(Struct, kw_only=True):
-    """Something that looks wrong. What has the same id is the same anomaly, seen again."""
+    """Something that looks wrong. The same id is the same anomaly, seen again."""
 
     kind: str
     severity: Severity

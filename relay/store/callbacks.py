@@ -1,4 +1,4 @@
-"""The bridge from the store's callbacks to whoever can wait."""
+"""The bridge from the store's callbacks to callers that await."""
 
 import asyncio
 from collections.abc import Callable

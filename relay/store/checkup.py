@@ -1,4 +1,4 @@
-"""Checkup: everything that the doctor wants to know of the server and the data. It changes nothing."""
+"""Checkup: everything that the doctor reads of the server and the data. It changes nothing."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ NAMES_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself. Without `config` it hides its settings."""
+    """What a server reports. `config` is missing if it does not allow CONFIG."""
 
     name: str
     info: dict[str, str]
@@ -31,7 +31,7 @@ class ServerFacts:
 
 @dataclass(slots=True)
 class MailboxFaults:
-    """What does not fit together in a mailbox, by stream id; `leaked` are names of consumers."""
+    """Inconsistencies in a mailbox, by stream id; `leaked` has names of consumers."""
 
     address: str
     ghosts: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class MailboxFaults:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """What should have happened in a shard by now, and has not."""
+    """What is overdue in a shard."""
 
     shard: int
     overdue: int  # entries to which something was to happen at a time that is past

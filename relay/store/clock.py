@@ -4,7 +4,7 @@ import time
 
 
 class Clock:
-    """Unix milliseconds as Redis sees them: this machine's clock, corrected where the server proves it wrong."""
+    """Unix milliseconds by the clock of Redis: this machine's clock, corrected by what the server shows."""
 
     def __init__(self) -> None:
         self._offset_ms = 0

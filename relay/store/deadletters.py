@@ -1,4 +1,4 @@
-"""The dead-letter box: what is in it, and the ways out."""
+"""The dead-letter box: list, revive, drop."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Depth: how much waits in a shard, and what has been lost from it."""
+"""Depth: how much waits in a shard, and how messages ended other than by ack."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Drafts: messages on their way into a mailbox, with what the store keeps of them made once."""
+"""Drafts: messages on their way into a mailbox, encoded once."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -44,7 +44,7 @@ class Draft:
 
 
 class Drafting:
-    """Turns messages into what the scripts store. A payload is serialised here, once."""
+    """Encodes messages as the scripts store them. A payload is serialised here, once."""
 
     def __init__(self, keys: Keys, settings: Settings, clock: Clock) -> None:
         self._keys = keys

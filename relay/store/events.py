@@ -1,4 +1,4 @@
-"""An event: one transition as the log of its shard tells it."""
+"""An event: one transition in the log of its shard."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One transition. `position` is where it stands in its shard's log."""
+    """One transition. `position` is its place in the shard's log."""
 
     position: str
     shard: int

@@ -1,4 +1,4 @@
-"""The head of a stored message: what never changes but its payload."""
+"""The head of a stored message: everything constant except the payload."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What happened to whom: bounded looks into the event logs, which read only what is of one tenant."""
+"""History: bounded reads of the event logs that return only one tenant's events."""
 
 import asyncio
 import logging
@@ -70,7 +70,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Events that somebody asked for, newest first. `back_to` is the place where the look ended, if the logs go on."""
+    """A page of events, newest first. `back_to` is where the search ended, if the logs go on."""
 
     events: list[Event]
     back_to: Place | None
@@ -137,7 +137,7 @@ class History:
 
 
 class _LookBack:
-    """One look into all logs, from the newest event back. It keeps no more events than it was asked for."""
+    """One search of all logs, from the newest event back. It keeps only as many events as requested."""
 
     def __init__(self, wanted: Wanted, before: Place | None, limit: int, shards: int) -> None:
         self.wanted = wanted

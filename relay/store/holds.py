@@ -29,7 +29,7 @@ class SessionHolds:
 
 @dataclass(frozen=True, slots=True)
 class LateHold:
-    """A hold whose time is over, and which nobody has ended yet."""
+    """A hold whose time is over and that nobody has ended yet."""
 
     address: str
     entry: str

@@ -32,7 +32,7 @@ def pair_key(sender: str, recipient: str) -> str:
 
 
 class Keys:
-    """Names keys. All keys of a shard share a hash tag, so that one script may use them."""
+    """Names of keys. All keys of a shard share a hash tag, so that one script may use them."""
 
     def __init__(self, shards: int, dedup_window_ms: int, ttl_ms: int, prefix: str = "relay") -> None:
         self.shards = shards

@@ -1,4 +1,4 @@
-"""Which mailboxes are known to use priorities: a call that names all lanes of each would be ten times as long."""
+"""Lanes: which mailboxes use priorities. A call that named all lanes of each would be ten times as long."""
 
 from relay.store.keys import ALL_LANES
 

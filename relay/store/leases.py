@@ -1,4 +1,4 @@
-"""Leases: what a puller takes, and the tokens that prove it."""
+"""Leases: what a puller takes, and the lock tokens for it."""
 
 import re
 import secrets
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"([1-9]\d{0,8})\.(\d{1,15})\.([0-9p-]{1,64})\.(http\.[!-~]{
 
 @dataclass(frozen=True, slots=True)
 class LockToken:
-    """What proves a lease: which attempt of which entry, asked for when, by which consumer."""
+    """Proof of a lease: entry, attempt, time of the request, consumer."""
 
     attempt: int
     asked_ms: int

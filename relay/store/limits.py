@@ -1,4 +1,4 @@
-"""Limits: caps and rates that an agent has of its own."""
+"""Limits: caps and rates of single agents."""
 
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline

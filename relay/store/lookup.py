@@ -1,4 +1,4 @@
-"""Lookup: where a message is, and what is in a mailbox, without touching either."""
+"""Lookup: where a message is, and what is in a mailbox. It changes nothing."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ class MessageStatus:
 
 @dataclass(frozen=True, slots=True)
 class PeekedMessage:
-    """A message as a look into its mailbox shows it."""
+    """A message in the list of a mailbox."""
 
     entry: str
     state: str

@@ -1,4 +1,4 @@
-"""How full the server is: the relay stops adding before the server refuses everything."""
+"""Memory: how full the server is. The relay stops adding before the server refuses everything."""
 
 from relay.errors import StoreUnavailable
 from relay.store.redis.pipeline import CommandPipeline
@@ -9,9 +9,9 @@ ROUNDED_UP = 4  # allocators give up to this part more than they are asked for
 
 
 class Memory:
-    """What the server was last seen to use, and what this instance has given it since.
+    """The memory that the server last reported, plus what this instance has sent since.
 
-    On a Cluster it is that of the fullest master: what a shard takes no more must not wait for room elsewhere.
+    On a Cluster it is that of the fullest master.
     """
 
     def __init__(self, pipeline: CommandPipeline, max_share: float) -> None:

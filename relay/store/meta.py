@@ -1,4 +1,4 @@
-"""What the store is: its schema, shards and epoch, and whether it is as safe as the relay promises."""
+"""Meta: schema, shards and epoch of the store, and whether it is as safe as promised."""
 
 import secrets
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ LEVELS = ("memory", "fsync", "replica")
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What the server really does."""
+    """The durability and eviction policy that the server really has."""
 
     durability: str  # the level it is seen to give
     evicts: bool

@@ -1,4 +1,4 @@
-"""Observing: the event logs of all shards as one reader follows them, a bounded part at a time."""
+"""Observing: one reader follows the event logs of all shards, a bounded part at a time."""
 
 import asyncio
 import math
@@ -46,7 +46,7 @@ def _ms(entry: str) -> int:
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Up to where a log has been read, and how many entries had been added by then if that is known."""
+    """How far a log has been read, and how many entries had been added by then, if known."""
 
     entry: str
     added: int | None
@@ -61,7 +61,7 @@ class Places(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was read of a log, and how many entries there were to read: more than were read if there is too much."""
+    """What was read of a log, and how many entries there were; some are skipped if there are too many."""
 
     logged: list[Logged]
     entries: int

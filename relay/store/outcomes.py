@@ -1,4 +1,4 @@
-"""What became of a message that was handed in."""
+"""Outcomes of an accept."""
 
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ class Stored(Struct, frozen=True, gc=False):
 
 
 class Duplicate(Struct, frozen=True, gc=False):
-    """The mailbox has it, or had it lately: then `ended` says how it ended, and is empty if it has not."""
+    """The message is in the mailbox (`ended` is empty), or was recently (`ended` says how it ended)."""
 
     word: ClassVar = "duplicate"
     entry: str
@@ -22,7 +22,7 @@ class Duplicate(Struct, frozen=True, gc=False):
 
 
 class Blocked(Struct, frozen=True, gc=False):
-    """The recipient has blocked the sender, who must not know: to it, this is like Stored."""
+    """The recipient has blocked the sender. The sender must not know, and gets the same answer as for Stored."""
 
     word: ClassVar = "blocked"
     entry: str
@@ -30,7 +30,7 @@ class Blocked(Struct, frozen=True, gc=False):
 
 
 class Full(Struct, frozen=True, gc=False):
-    """The mailbox has no room for it. `pace_ms` is how long one ack takes, -1 if that is not known."""
+    """The mailbox is full. `pace_ms` is the time per ack, -1 if unknown."""
 
     word: ClassVar = "full"
     depth: int
@@ -42,7 +42,7 @@ class Full(Struct, frozen=True, gc=False):
 
 
 class Rationed(Struct, frozen=True, gc=False):
-    """The sender, or its tenant, has begun too much that the store must remember; see accept.lua."""
+    """The sender or its tenant has begun too many threads or mailboxes; see accept.lua."""
 
     word: ClassVar = "rationed"
     ration: int  # 1 threads, 2 mailboxes of the sender, 3 mailboxes of the tenant

@@ -1,4 +1,4 @@
-"""Overdue: single entries with a time of their own, such as a hold, a delay or a short TTL."""
+"""Overdue: single entries with their own time, such as a hold, a delay or a short TTL."""
 
 from relay.protocol.entry import parse_entry
 from relay.store.keys import ALL_LANES

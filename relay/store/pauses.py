@@ -1,4 +1,4 @@
-"""Pauses: delivery to an agent, or to all agents of a tenant, that somebody has stopped for a while."""
+"""Pauses: stopped delivery to an agent, or to all agents of a tenant."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Pause:
 
 
 class Pauses:
-    """A name is an address or, without a slash, a tenant: that one is in every shard."""
+    """A name is an address or, without a slash, a tenant. A tenant's pause is in every shard."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
         self._pipeline = pipeline

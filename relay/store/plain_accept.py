@@ -1,4 +1,4 @@
-"""The call of accept_plain.lua: what most messages need, and nothing else."""
+"""The call of accept_plain.lua, which has only what ordinary messages need."""
 
 from itertools import groupby
 from operator import attrgetter

@@ -1,4 +1,4 @@
-"""The call of ack_plain.lua: what is to be written is made here, from what was kept since the delivery."""
+"""The call of ack_plain.lua: prepares what it writes, from what was kept since the delivery."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ RUN_BYTES = 4_096  # of receipts in one entry of the outbox, so that a number of
 
 
 class HeldAck:
-    """What one session acks: messages that it was given and has kept."""
+    """Acks of one session, with the deliveries that it kept."""
 
     __slots__ = ("address", "backlog_end", "holder", "is_timed", "rows", "tenant")
 

@@ -1,4 +1,4 @@
-"""Who is here: sessions join and leave mailboxes, instances say that they are alive."""
+"""Presence: sessions join and leave mailboxes, instances renew their leases."""
 
 import asyncio
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class Departure:
 
 
 class Presence:
-    """A session is here while its instance is alive and it has not left. Joins and leaves are gathered too."""
+    """A session is present while its instance is alive and it has not left. Joins and leaves are batched."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""Reaping: what is kept for agents and instances that have not been there for long."""
+"""Reaping: removes what is kept for agents and instances that have been away for long."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Receipts: from the outbox of the recipient's shard to the sender's, and from there to the sender."""
+"""Receipts: from the outbox of the recipient's shard to the sender's shard, and to the sender."""
 
 import asyncio
 from collections import deque
@@ -42,7 +42,7 @@ class ReceiptBatch:
 
 
 class Receipts:
-    """Forwards receipts at once; what it cannot forward stays in the outbox for the worker."""
+    """Forwards receipts at once. What it cannot forward stays in the outbox for the worker."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
         self._pipeline = pipeline

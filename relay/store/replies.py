@@ -49,7 +49,7 @@ class Answer:
 
 
 class Replies:
-    """A reply is stored in the same step as the ack of its request; forwarding it twice stores it once."""
+    """A reply is stored in the same step as the ack of its request. Forwarding is idempotent."""
 
     def __init__(
         self, pipeline: CommandPipeline, encoder: ScriptEncoder, accepting: Accepting, receipts: Receipts, tasks: Tasks

@@ -1,4 +1,4 @@
-"""Who is there in a tenant, and how much it has, without a look at anybody else's."""
+"""Roster: the agents and totals of one tenant, without reading other tenants' data."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ MOST_OLDER = (
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a tenant has. `online` counts who has a session, also one whose instance has just died."""
+    """Totals of a tenant. `online` counts agents with a session, even if its instance has just died."""
 
     agents: int
     messages: int

@@ -1,4 +1,4 @@
-"""Settling: ack, nack, release, touch and reply, carried out once and in the order in which they were asked for."""
+"""Settling: ack, nack, release, touch and reply, each executed once, in the order of the requests."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -112,7 +112,7 @@ Step = Settlement | ReplyStep
 
 
 class Settling:
-    """What holders do to what they hold. Nothing here waits: callers hand in work and are called back."""
+    """The settlements of holders. Nothing here blocks: callers hand in work and are called back."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts) -> None:
         self._encoder = encoder

@@ -1,4 +1,4 @@
-"""Snapshots: what every tenant has and does, written every few seconds, and the history of it."""
+"""Snapshots: the state and activity of every tenant, written every few seconds, and their history."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class ShardLoad(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """What a tenant had at a time, and what happened in the seconds before."""
+    """The state of a tenant at one time, and its activity in the seconds before."""
 
     at_ms: int
     seconds: float

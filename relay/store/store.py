@@ -62,7 +62,7 @@ SCRIPTS = (
 
 
 class Store:
-    """Everything the relay asks of Redis."""
+    """Everything that the relay does in Redis."""
 
     def __init__(self, settings: Settings, home: Server | Topology, clock: Clock, prefix: str = "relay") -> None:
         self.settings = settings

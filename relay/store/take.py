@@ -1,4 +1,4 @@
-"""Taking: what is next in a mailbox, for its holder; one call for each shard."""
+"""Taking: the next messages of a mailbox for a holder, in one call per shard."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -83,7 +83,7 @@ class PendingTake:
 
 
 class Taking:
-    """Nothing here waits: callers hand in work and are called back."""
+    """Nothing here blocks: callers hand in work and are called back."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts, lanes: Lanes) -> None:
         self._pipeline = pipeline

@@ -1,8 +1,8 @@
-"""A delivery: one message that somebody holds."""
+"""A delivery: one message that a session or lease holds."""
 
 
 class Taken:
-    """One delivery: the static part of the frame is in `body`. Head and opts are kept for what settles it."""
+    """One delivery: the static part of the frame is in `body`. Head and opts are kept for its settlement."""
 
     __slots__ = ("attempt", "body", "entry", "head", "is_acked", "opts", "seq", "taken_at_ms")
 

@@ -1,4 +1,4 @@
-"""Tasks: what became of a request, its parts and its reply, kept for as long as the request may live."""
+"""Tasks: the state, parts and reply of a request, kept as long as the request may live."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -38,8 +38,8 @@ class Task:
 class Tasks:
     """Keeps tasks in the requester's shard, one HASH each, which expires by itself.
 
-    An id is unique per recipient, so two requests may share a task's name: what answers them is kept by recipient, and
-    the task is that of the latest request. A requester has so many tasks and bytes: for more, the oldest go.
+    An id is unique per recipient, so two requests may share a task's name. Their answers are kept by recipient, and the
+    task is that of the latest request. The tasks and bytes of a requester are limited; the oldest are dropped.
     """
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:

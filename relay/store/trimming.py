@@ -1,4 +1,4 @@
-"""Trimming: what the event logs of all shards take in memory, and cutting the oldest of it."""
+"""Trimming: measures the memory of all event logs, and cuts their oldest entries."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Log:
 
 
 class Trimming:
-    """To measure a log is to walk through it: each round measures some, and of the others believes what it saw last."""
+    """Measuring a log walks through it, so each round measures some logs and uses older values for the others."""
 
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""Wakes: what the scripts tell an instance, as it comes over its channel."""
+"""Wakes: parses what the scripts publish on an instance's channel."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
 
 class Push(Struct, frozen=True):
-    """Messages that accept_plain.lua has made a session's own."""
+    """Messages of which accept_plain.lua has made a session the holder."""
 
     session: str
     total: int  # how many have been pushed to it by now; see take.lua for where this starts
@@ -30,7 +30,7 @@ class PushedReceipts(Struct, frozen=True):
 
 
 class Wakes(Struct, frozen=True):
-    """One publication. What was pushed comes before what the lines say of the same mailbox."""
+    """One publication. Pushes come before the lines about the same mailbox."""
 
     lines: list[list[str]]  # a word, and what it is about
     pushes: list[Push]

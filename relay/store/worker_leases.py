@@ -1,4 +1,4 @@
-"""Which process does the work of a worker now, when it last did, and which workers fail."""
+"""Worker leases: which process does a duty, when it last did, and which duties fail."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ FAILING_FOR_MS = 60_000  # a worker that has not complained for this long is gon
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The last time that a worker did its duty in all shards."""
+    """The last round of a worker over all shards."""
 
     at_ms: int  # when it ended
     process: str

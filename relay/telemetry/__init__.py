@@ -1,1 +1,1 @@
-"""What the relay tells of itself: logs, metrics and who may scrape them, traces."""
+"""Telemetry: logs, metrics and who may scrape them, traces."""

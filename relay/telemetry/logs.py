@@ -1,4 +1,4 @@
-"""Logs: events with fields, as JSON or readable text; addresses can be hashed, payloads never come here."""
+"""Logs: events with fields, as JSON or text. Addresses can be hashed; payloads are never logged."""
 
 import json
 import logging
@@ -58,7 +58,7 @@ def _as_word(value: object) -> str:
 
 
 class Seldom:
-    """Logs what strangers can bring about at will: each event once in a while, with how many there were."""
+    """Logs events that strangers can cause at will: each at most once in a while, with a count."""
 
     def __init__(self, log: logging.Logger, every_s: float = 10.0) -> None:
         self._log = log

@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus. Counting on the message path is an addition to an int; the library only reads it."""
+"""Metrics for Prometheus. On the message path counting is an int addition; the library only reads it."""
 
 import platform
 from bisect import bisect_left
@@ -58,7 +58,7 @@ class Histogram:
 
 
 class Metrics(Collector):
-    """One per process. The words are those of the events and the protocol."""
+    """One per process. Names follow the events and the protocol."""
 
     def __init__(self, instance: str = "") -> None:
         self.accepted = 0
@@ -157,7 +157,7 @@ def registry(collector: Collector, instance: str) -> CollectorRegistry:
 
 
 class BuildInfo(Collector):
-    """Which version runs here, and by which name the store knows it."""
+    """The version of this process, and its name in the store."""
 
     def __init__(self, instance: str) -> None:
         self._labels = {

@@ -1,6 +1,6 @@
-"""Spans of OpenTelemetry: what the relay did with the messages whose senders trace them.
+"""OpenTelemetry spans: what the relay did with messages that their senders trace.
 
-Without an endpoint nothing here costs more than a look at `spans`, and the packages need not be there.
+Without an endpoint the only cost is a check of `spans`, and the packages are not needed.
 """
 
 import re
@@ -43,7 +43,7 @@ def in_trace(message: Message, headers: Mapping[str, str]) -> Message:
 
 
 class Spans:
-    """Records spans as children of the sender's. A sender that does not trace a message, or not this time, has none."""
+    """Records spans as children of the sender's span. Messages without a sampled trace have none."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

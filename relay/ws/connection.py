@@ -29,7 +29,7 @@ FRAME_WITHIN_S = 0.05  # so soon a frame that has come is dealt with
 
 
 class Connection:
-    """The socket of a session. Writing never waits: it is bounded by the window and by what is left in the buffer."""
+    """The socket of a session. Writing never blocks: the window and the output budget bound it."""
 
     __slots__ = (
         *("_asked_at", "_changes_role", "_close_code", "_closing", "_ended", "_handshake", "_has_auth", "_heard_at"),

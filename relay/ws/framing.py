@@ -1,4 +1,4 @@
-"""WebSocket frames as they are written, and as they come in."""
+"""WebSocket frames: encoding outgoing ones, queueing incoming ones."""
 
 import asyncio
 import socket
@@ -56,10 +56,10 @@ Taker = Callable[[Any], bool]
 
 
 class FrameQueue(WebSocketDataQueue):
-    """Frames that wait for their listener. While it waits for them, and for nothing else, a taker gets them at once.
+    """Frames that wait for their listener. While the listener only waits for frames, a taker gets them at once.
 
-    Waking a listener costs more than most frames do. After FRAMES_A_TURN of them it is woken all the same, so that
-    others have their turn.
+    Waking a listener costs more than most frames do. After FRAMES_A_TURN frames it is woken anyway, so that other
+    connections have their turn.
     """
 
     taker: Taker | None = None  # says whether it goes on; else the listener has to look after something
@@ -93,7 +93,7 @@ class FrameQueue(WebSocketDataQueue):
 
 
 class Socket(web.WebSocketResponse):
-    """Takes turns with other sockets, and lets a client that sends too large a frame read why it is closed."""
+    """Takes turns with other sockets. A client that sends too large a frame can still read the close code."""
 
     frames = 0  # that were asked for so far
     _reader: FrameQueue

@@ -1,4 +1,4 @@
-"""The handshake: from the hello to an agent whose token or key has been checked, and the welcome."""
+"""The handshake: hello, authentication by token or key, welcome."""
 
 import logging
 from functools import partial
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Handshake:
-    """What one client must prove, and what it is told."""
+    """Authenticates one client."""
 
     __slots__ = ("_challenge", "_instance", "_request", "_tokens")
 

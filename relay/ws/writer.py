@@ -1,4 +1,4 @@
-"""Frames out: joined, counted, and never waited for."""
+"""Outgoing frames: joined and counted; writing never blocks."""
 
 import asyncio
 from collections.abc import Callable

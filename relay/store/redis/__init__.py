@@ -1,1 +1,1 @@
-"""The transport: the only place that knows a socket to Redis."""
+"""The transport: the only place with a socket to Redis."""

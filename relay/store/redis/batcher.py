@@ -1,4 +1,4 @@
-"""Batches what is waiting for one script: one call for each shard."""
+"""Batches what waits for one script: one call per shard."""
 
 import logging
 from collections.abc import Callable, Container, Iterable
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class ShardBatcher(Generic[Item]):
-    """What waits for one script, by shard; each shard's items become one call, or several when they weigh too much.
+    """What waits for one script, by shard. A shard's items become one call, or several if they weigh too much.
 
     `weigh` says how many messages an item is about; a call is about `most` of them, or one item that has more.
     """

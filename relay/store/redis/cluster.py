@@ -26,7 +26,7 @@ LAST_WORDS_S = 0.5  # a master that has lost all its slots has this long to answ
 
 
 class NoServer:
-    """Has the slots that nobody has, or that are not known yet."""
+    """Stands for the owner of slots that no known master has."""
 
     replicas = 0
 
@@ -43,8 +43,8 @@ class NoServer:
 class ClusterMasters(Masters):
     """Commands go to the master that has their slot, wherever it moves.
 
-    The commands of a slot keep their order, and so do the numbers of their exchanges: while some are astray (on their
-    way from one master to another), no further ones of the slot are gathered.
+    The commands of a slot keep their order, and so do the numbers of their exchanges. While some are astray (on their
+    way from one master to another), no further commands of the slot are gathered.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where the server is, by the url: always at one address, wherever Sentinels say, or on the nodes of a Cluster."""
+"""Finds the server by its url: a fixed address, the master that Sentinels name, or the nodes of a Cluster."""
 
 import re
 from typing import Any, Protocol

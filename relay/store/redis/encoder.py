@@ -1,4 +1,4 @@
-"""How a script is called: what every call carries, and the keys of the mailboxes it touches."""
+"""Encodes script calls: what every call carries, and the keys of its mailboxes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A connection that exchanges: packets go out together, and as many replies come back in order."""
+"""A connection for exchanges: packets go out together, and as many replies come back in order."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ EXCHANGE_TIMEOUT_S = 3.0  # and so is one that has not answered by then
 
 
 class Link:
-    """Connects when it is asked to, and knows the scripts then. One exchange at a time."""
+    """Connects on demand and loads the scripts. One exchange at a time."""
 
     def __init__(self, server: Server, scripts: Sequence[Script]) -> None:
         self._server = server

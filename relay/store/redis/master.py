@@ -1,4 +1,4 @@
-"""The connection to one master: what is waiting goes out together, one exchange at a time."""
+"""The connection to one master: all waiting commands go out together, one exchange at a time."""
 
 import asyncio
 import logging
@@ -30,11 +30,11 @@ PATIENCE_S = 0.2  # what nobody waits for goes out by itself after this
 
 
 class Unanswered(Exception):
-    """The connection was lost with commands under way: each of them may or may not have been carried out."""
+    """The connection was lost with commands under way: each may or may not have been executed."""
 
 
 class NotNow(Exception):
-    """The server is there but is loading, failing over or read-only: nothing was carried out."""
+    """The server is loading, failing over or read-only: nothing was executed."""
 
 
 _PING = encode_command("PING")
@@ -45,7 +45,7 @@ _NOT_HERE = ("MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN")  # the master of a Clust
 
 
 class Switchboard(Protocol):
-    """What a master asks of whoever knows the others."""
+    """What a master needs from the object that knows all masters."""
 
     def gather(self, master: "Master") -> list[Command]:
         """What is waiting for this master, as the commands of its next exchange."""
@@ -67,10 +67,10 @@ class Switchboard(Protocol):
 
 
 class Master:
-    """One connection on which what is waiting goes out together and comes back in order.
+    """One connection on which waiting commands go out together and answers come back in order.
 
-    A command is never cancelled half-way: its caller may go away, the exchange goes on to its end. When the connection
-    is lost, commands that may be repeated are sent again on a new one until GIVE_UP_AFTER_S; others are told at once.
+    A command is never cancelled: its caller may go away, but the exchange runs to its end. When the connection is lost,
+    commands that may be repeated are sent again on a new one until GIVE_UP_AFTER_S; others fail at once.
     """
 
     def __init__(self, server: Server, switchboard: Switchboard, scripts: Sequence[Script], replicate: bool) -> None:

@@ -1,4 +1,4 @@
-"""The masters that have the keys of the relay: one of them, when there is one server."""
+"""The masters that have the relay's keys: one, if there is one server."""
 
 from collections.abc import Callable, Container, Sequence
 from typing import Protocol
@@ -20,7 +20,7 @@ class Gathering(Protocol):
 
 
 class Masters(Switchboard, Protocol):
-    """Who carries out which command."""
+    """Which master executes which command."""
 
     @property
     def all(self) -> Sequence[Master]:

@@ -1,4 +1,4 @@
-"""Batches that keep the order of what is done to a mailbox."""
+"""Batches that keep the order of steps for each mailbox."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -11,7 +11,7 @@ MOST_RUNS = 20  # calls of one shard in one exchange
 
 
 class Step(Protocol):
-    """Something that is done to a mailbox."""
+    """One step on a mailbox."""
 
     @property
     def how(self) -> str: ...
@@ -31,7 +31,7 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 class OrderedBatcher(ShardBatcher[AnyStep]):
     """What waits, by shard, in runs of one kind: no step overtakes an earlier one of its mailbox.
 
-    Each run is a call with a number of its own, so that it is carried out once.
+    Each run is a call with its own number, so that it is executed once.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The pace of exchanges: at once while there are few, and a little apart when there are many."""
+"""The pace of exchanges: immediate while there are few, spaced when there are many."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,9 @@ FREE_AT_ONCE = 15  # nor these, after a rest
 
 
 class Pace:
-    """An exchange costs both sides about the same whatever it carries, so a trickle must not make one for each message.
+    """An exchange costs about the same whatever it carries, so moderate load must not cause one for each message.
 
-    A lone conversation is never slowed: it is a token bucket, and only what goes beyond it is gathered.
+    It is a token bucket: a single conversation is never slowed, and only exchanges beyond the bucket are spaced.
     """
 
     __slots__ = ("_began_at", "_clock", "_free")

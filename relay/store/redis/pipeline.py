@@ -1,4 +1,4 @@
-"""The way of every command to the server: handed in here, carried out by the master that has its keys."""
+"""The path of every command to the server: submitted here, executed by the master that has its keys."""
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -19,7 +19,7 @@ Source = Callable[[Container[int] | None], Iterable[Command]]
 
 
 class CommandPipeline:
-    """Callers hand in commands and are called back; what waits for one master goes out together.
+    """Callers hand in commands and are called back. All commands for one master go out together.
 
     `slots` says where each shard is on a Cluster.
     """

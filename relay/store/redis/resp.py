@@ -1,4 +1,4 @@
-"""Commands as they go over the wire: whole ones, and arguments that are kept and joined to one."""
+"""Commands in wire format: whole ones, and encoded arguments that are kept and joined."""
 
 from collections.abc import Iterable
 

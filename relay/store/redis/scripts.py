@@ -1,4 +1,4 @@
-"""The Lua scripts of the store, each with the parts of lib/ that it uses put before it."""
+"""The Lua scripts of the store, each prefixed with the parts of lib/ that it uses."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _USES = re.compile(r"^-- Uses (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One transition, whole, and the name by which the server knows it."""
+    """One complete script, and the hash by which the server knows it."""
 
     name: str
     text: bytes

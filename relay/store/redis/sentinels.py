@@ -1,4 +1,4 @@
-"""The master that Sentinels name: each asked by itself, so that one that is down or hangs keeps nobody waiting."""
+"""The master that Sentinels name. Each Sentinel is asked separately, so one that hangs delays nothing."""
 
 import asyncio
 import logging
@@ -78,7 +78,7 @@ class Sentinel:
 
 
 class Sentinels:
-    """The server that a set of Sentinels watches. The latest failover that one of them knows of counts."""
+    """The server that a set of Sentinels watches. The latest failover that any of them knows counts."""
 
     def __init__(
         self, name: str, addresses: list[Address], to_sentinel: MakeConnection, to_server: MakeConnection

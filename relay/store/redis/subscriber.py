@@ -1,4 +1,4 @@
-"""Wakes: each instance hears who has mail there, and the topics that somebody there follows."""
+"""Wakes: each instance hears which of its mailboxes have mail, and its subscribed topics."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from relay.store.redis.topology import Topology
 
 
 class WakeSubscriber:
-    """Listens for ever. A wake may be lost, so whoever listens looks for itself after `resubscribed`.
+    """Listens forever. Wakes may be lost, so the listener checks the store itself after `resubscribed`.
 
-    On a Cluster every node has a subscription of its own, to the channels in its slots, and none waits for another.
+    On a Cluster every node has its own subscription, to the channels in its slots, and none waits for another.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A subscription on one server: it is lost and made again, until nobody wants it any more."""
+"""A subscription on one server: made again when it is lost, until it is no longer wanted."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Which master of a Cluster has which slot, by what the nodes themselves say: each is asked by itself."""
+"""Which master of a Cluster has which slot. Every node is asked separately."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class View:
 
 
 class Node:
-    """One node of the Cluster: a Server for whoever talks to it, and a witness of who has what."""
+    """One node of the Cluster: a Server to talk to, and a source of the slot map."""
 
     def __init__(self, address: Address, make_connection: MakeConnection) -> None:
         self.address = address

@@ -1,4 +1,4 @@
-"""A connection to the server without streams: bytes go out as they are, replies come in as they arrive."""
+"""A connection to the server without asyncio streams: bytes go out unchanged, replies are parsed on arrival."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Reply = Any  # what hiredis makes of it; an error is a ResponseError
 
 
 class Wire(asyncio.Protocol):
-    """What redis-py has connected and authenticated, spoken to directly.
+    """Takes over the socket that redis-py has connected and authenticated.
 
     `heard` gets every reply, in the turn of the event loop in which it arrived; `lost` is called once, when the
     connection is over.
