@@ -1,1 +1,1 @@
-"""The data pipeline: what happened, read from the relay's streams with Spark. Imports neither relay nor workers."""
+"""The data pipeline: reads the relay's streams with Spark. It imports neither relay nor workers."""

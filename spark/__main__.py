@@ -1,4 +1,4 @@
-"""`python -m spark JOB …`: runs one job. What cannot work ends with one clear line."""
+"""`python -m spark JOB …`: runs one job. Bad input ends it with one clear line."""
 
 import importlib
 import re

@@ -1,5 +1,5 @@
-"""What a job cannot work with."""
+"""Errors of jobs."""
 
 
 class BadInput(Exception):
-    """The message says what is wrong and what to do; the job ends with exit code 2."""
+    """Bad input. The message says what is wrong and what to do; the job ends with exit code 2."""

@@ -1,4 +1,4 @@
-"""A stretch of time that a job looks at."""
+"""The period that a job covers."""
 
 import argparse
 from dataclasses import dataclass

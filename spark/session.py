@@ -1,4 +1,4 @@
-"""The Spark that the jobs run on: all cores of this machine, unless spark-submit says otherwise."""
+"""The Spark session of the jobs: all cores of this machine, unless spark-submit says otherwise."""
 
 import os
 import sys

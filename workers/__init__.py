@@ -1,1 +1,1 @@
-"""The relay's background duties: one a file, all on one shared loop."""
+"""The relay's background duties: one per file, all on one shared loop."""

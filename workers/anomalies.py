@@ -1,4 +1,4 @@
-"""Anomalies: gathers what the rules look at, in one round after the other."""
+"""Anomalies: gathers the input of the rules, round by round."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ Key = tuple[str, str]  # agent, entry
 
 
 class AnomalyWatch:
-    """Remembers from round to round what no single round shows."""
+    """Remembers between rounds what no single round shows."""
 
     def __init__(self) -> None:
         self._failed: dict[Key, list[int]] = {}  # when the deliveries of an entry failed, within the last hour

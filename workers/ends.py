@@ -1,4 +1,4 @@
-"""Ends: messages that ended other than by ack, told in the log one by one."""
+"""Ends: logs each message that ended other than by ack."""
 
 import logging
 from collections import Counter

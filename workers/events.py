@@ -1,4 +1,4 @@
-"""Events: keeps the logs of all shards together within the memory that is theirs."""
+"""Events: keeps the event logs of all shards within their shared memory limit."""
 
 import logging
 

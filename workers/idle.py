@@ -1,4 +1,4 @@
-"""Idle: gives back what is kept for agents that have not been there for long."""
+"""Idle: reclaims what is kept for agents that have been away for long."""
 
 from collections.abc import AsyncIterator
 

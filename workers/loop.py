@@ -21,7 +21,7 @@ LEASE_ROUNDS = 3  # a worker that misses this many rounds is replaced by another
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A duty: one idempotent step per shard, every so often. The step says how much it did."""
+    """A duty: one idempotent step per shard, repeated at an interval. The step returns how much it did."""
 
     name: str
     every_s: float

@@ -1,4 +1,4 @@
-"""What workers count, for Prometheus, and the port on which they tell it."""
+"""Metrics of workers for Prometheus, and the port that serves them."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ OLD_AFTER_S = 3 * MEASURE_EVERY_S  # by then another process has measured the st
 
 
 class WorkerMetrics(Collector):
-    """One per process. What is of the whole store is told by the one process that measures it."""
+    """One per process. Only the process that measures the store exports the metrics of the whole store."""
 
     def __init__(self, process: str, workers: Iterable[str], stored: Callable[[], int] = int) -> None:
         names = list(workers)

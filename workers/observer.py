@@ -1,4 +1,4 @@
-"""The observer: reads the event logs once, writes what they add up to, and raises what looks wrong."""
+"""The observer: reads the event logs once, writes snapshots, and reports anomalies."""
 
 import logging
 from collections import Counter
@@ -22,7 +22,7 @@ MOST_SESSIONS = 10  # of an agent that are looked at
 
 
 class Observer:
-    """One round after the other. Between them it remembers what the rules of anomalies need."""
+    """Runs round by round. Between rounds it remembers what the rules of anomalies need."""
 
     def __init__(self) -> None:
         self._watch = AnomalyWatch()

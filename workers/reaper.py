@@ -1,4 +1,4 @@
-"""The reaper: lets go of sessions whose instance has died."""
+"""The reaper: ends sessions whose instance has died."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Receipts: brings on what was left in an outbox: an instance died or did not hear, or a sender does not confirm."""
+"""Receipts: forwards what was left in an outbox by a dead or deaf instance, or by a sender that does not confirm."""
 
 from relay.store.store import Store
 

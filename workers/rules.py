@@ -1,4 +1,4 @@
-"""Rules: what looks wrong. Each is a small function of what was seen; None if there is nothing to say. No I/O."""
+"""Rules: each is a small function that returns an anomaly or None. No I/O."""
 
 from collections.abc import Sequence
 from itertools import pairwise

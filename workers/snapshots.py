@@ -1,4 +1,4 @@
-"""Snapshots: from what the events add up to and what the store has, to what is written of a tenant. No I/O."""
+"""Snapshots: combines the sums of events and the totals of the store into a tenant's snapshot. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest

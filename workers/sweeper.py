@@ -1,4 +1,4 @@
-"""The sweeper: ends messages that have outlived the TTL, and trims events past their time."""
+"""The sweeper: expires messages past their TTL, and trims old events."""
 
 import logging
 

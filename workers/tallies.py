@@ -1,4 +1,4 @@
-"""Tallies: what the events of some seconds add up to, by tenant, agent, session and shard. No I/O."""
+"""Tallies: sums of the events of some seconds, by tenant, agent, session and shard. No I/O."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _SOME = frozenset((b"accepted", b"acked"))
 
 @dataclass(frozen=True, slots=True)
 class Notable:
-    """One event that rules look at by itself."""
+    """One event that rules check individually."""
 
     kind: str
     at_ms: int
@@ -30,7 +30,7 @@ class Notable:
 
 @dataclass(slots=True)
 class AgentTally:
-    """One agent: what came to it, and what it sent."""
+    """One agent: what it received, and what it sent."""
 
     accepted: float = 0
     acked: float = 0
@@ -115,7 +115,7 @@ class ShardTally:
 
 @dataclass(slots=True)
 class Tallies:
-    """Adds up events as they stand in the logs."""
+    """Adds up events from their raw form in the logs."""
 
     tenants: defaultdict[str, TenantTally] = field(default_factory=lambda: defaultdict(TenantTally))
     shards: defaultdict[int, ShardTally] = field(default_factory=lambda: defaultdict(ShardTally))

@@ -1,1 +1,1 @@
-"""A2A: agents without an address of their own, spoken to in A2A's JSON-RPC."""
+"""A2A: agents behind the relay, reached by A2A's JSON-RPC."""

@@ -1,4 +1,4 @@
-"""One call of A2A: who asks whom, in which generation, and how it is answered."""
+"""One A2A call: caller, agent, version, and the form of its answer."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ Generation = Literal["1.0", "0.3"]
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One call, whose caller is known."""
+    """One call of an authenticated caller."""
 
     request: web.Request
     who: Identity

@@ -1,4 +1,4 @@
-"""Agent cards: what an agent says of itself, and that it is reached through the relay."""
+"""Agent cards: the card that an agent registered, with the relay's URL and capabilities."""
 
 from typing import Any
 

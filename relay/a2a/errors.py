@@ -1,4 +1,4 @@
-"""A2A's errors, as JSON-RPC tells them.
+"""A2A's errors in JSON-RPC.
 
 RpcError
 ├── ParseError                 -32700  not JSON

@@ -1,4 +1,4 @@
-"""Following a task: from the store to its story, once, until it rests, or as a stream."""
+"""Following a task: reads it from the store once, until it rests, or as a stream."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ Write = Callable[[str, Json], bytes]  # an event of a stream, as the caller's ge
 
 @dataclass(frozen=True, slots=True)
 class FollowedTask:
-    """A task with every turn that is still kept. The last one decides what it waits for."""
+    """A task with all its turns that are still kept. The last turn decides its state."""
 
     story: Story
     turns: list[Task]

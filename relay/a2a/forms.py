@@ -1,4 +1,4 @@
-"""A2A's objects: read from 1.0 or 0.3 JSON, checked, and put into the form of 1.0, which is the relay's own."""
+"""A2A's objects: read from 1.0 or 0.3 JSON, checked, and converted to 1.0, which the relay uses itself."""
 
 import base64
 import binascii
@@ -27,7 +27,7 @@ DEEPEST = 200  # levels of a reply; the answer around it adds some, and JSON wri
 
 
 class NotA2A(ValueError):
-    """Says which field is not as it should be."""
+    """Names the invalid field."""
 
 
 def readable(text: bytes) -> object:

@@ -1,4 +1,4 @@
-"""A2A 0.3: the same objects as that generation writes them."""
+"""A2A 0.3: the same objects in that version's form."""
 
 from typing import Any
 

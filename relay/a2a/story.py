@@ -1,4 +1,4 @@
-"""The story of a task: from what became of the message and what the agent replied to what A2A says of it."""
+"""The story of a task: turns the state of the message and the agent's replies into an A2A task."""
 
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ BY_MESSAGE_STATE = {
 
 
 class Story:
-    """Told from the beginning each time; `events` is what a stream would have said on the way."""
+    """Rebuilt from the beginning each time; `events` are what a stream would have sent."""
 
     def __init__(self, task_id: str, context_id: str) -> None:
         self.task_id = task_id

@@ -1,4 +1,4 @@
-"""`relay`, and `python -m relay.cli`. Where only the client is installed, it says what is missing."""
+"""`relay`, and `python -m relay.cli`. If only the client is installed, it says what is missing."""
 
 import sys
 

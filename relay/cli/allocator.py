@@ -1,4 +1,4 @@
-"""A better allocator for a server that was built without one, where the machine has it."""
+"""Preloads jemalloc, if the machine has it, for a server that was built without it."""
 
 import os
 from collections.abc import Iterable

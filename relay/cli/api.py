@@ -1,4 +1,4 @@
-"""The relay's HTTP API, as operators' commands use it."""
+"""The relay's HTTP API for operators' commands."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +16,14 @@ PAGE = 200
 
 
 class NotThere(Failed):
-    """The relay knows nothing of it."""
+    """The relay answered 404."""
 
     code = "not_there"
     status = 404
 
 
 class Api:
-    """Calls in one operator's name. Raises Failed with what the relay said."""
+    """Calls for one operator. Raises Failed with the relay's message."""
 
     def __init__(self, http: aiohttp.ClientSession, urls: list[str], tenant: str) -> None:
         self._http = http

@@ -1,4 +1,4 @@
-"""Events of one message in the archive, which is plain Parquet."""
+"""Reads the events of one message from the Parquet archive."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
 """A person's client: `relay send`, `listen`, `reply` and `ask`, on top of the Python client.
 
-Exit codes: 0 done · 1 it failed, and one line says why · 2 wrong words · 3 the time was over, or no reply will come ·
+Exit codes: 0 success · 1 failure, with one line that says why · 2 wrong usage · 3 timeout, or no reply will come ·
 130 interrupted.
 """
 
@@ -27,14 +27,14 @@ AT_ONCE = 100  # lines that are sent together
 
 
 class NothingCame(RelayError):
-    """The time was over, or no reply will come."""
+    """A timeout, or no reply will come."""
 
     code = "nothing_came"
     status = 504
 
 
 class InVain(click.ClickException):
-    """How that ends the command."""
+    """Ends the command with exit code 3."""
 
     exit_code = 3
 

@@ -13,7 +13,7 @@ _SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Span(click.ParamType[float]):
-    """A length of time: 90, 90s, 15m, 1h, 7d."""
+    """A duration: 90, 90s, 15m, 1h, 7d."""
 
     name = "time"
 

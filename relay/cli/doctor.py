@@ -1,6 +1,6 @@
 """`relay doctor` and `relay shard`: directly on the store.
 
-Exit codes of the doctor: 0 nothing is wrong · 1 it could not look · 4 warnings · 5 errors.
+Exit codes of the doctor: 0 no findings · 1 it could not check · 4 warnings · 5 errors.
 """
 
 import dataclasses

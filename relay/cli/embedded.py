@@ -1,4 +1,4 @@
-"""The embedded server: a real Redis or Valkey in the data folder, which dies with the process that started it."""
+"""The embedded server: a real Redis or Valkey in the data folder. It ends with the process that started it."""
 
 import contextlib
 import fcntl
@@ -79,7 +79,7 @@ class Holder:
 
 
 class ServerProcess:
-    """A server that ends when it is told to and when its parent ends, be it by kill -9."""
+    """A server that ends on request and when its parent ends, even by kill -9."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The command line: `relay COMMAND --help` tells what each does."""
+"""The command line: `relay COMMAND --help` describes each command."""
 
 import base64
 import dataclasses
@@ -30,7 +30,7 @@ from workers import main as all_workers
 
 
 class Commands(click.Group):
-    """Turns our errors into one clear line and exit code 1; 3 if the time was over."""
+    """Turns our errors into one clear line and exit code 1; 3 for a timeout."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,6 +1,6 @@
-"""An operator's looks and acts: `relay agents`, `peek`, `why`, `dead`, `pause` and `resume`, over HTTP.
+"""Commands for operators: `relay agents`, `peek`, `why`, `dead`, `pause` and `resume`, over HTTP.
 
-Exit codes are those of the client's commands: 0 done · 1 it failed, and one line says why · 2 wrong words.
+Exit codes are those of the client's commands: 0 success · 1 failure, with one line that says why · 2 wrong usage.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Who somebody is at the command line, and where the relay is."""
+"""The identity of a command-line user, and the URL of the relay."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ URL, TOKEN = "RELAY_URL", "RELAY_TOKEN"
 
 
 class Failed(RelayError):
-    """What the client or the relay said."""
+    """A failure, with the message of the client or the relay."""
 
     code = "failed"
     status = 400
@@ -39,7 +39,7 @@ def who_and_where(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Place:
-    """Who somebody is, and where the relay is: from words, the environment, or what is on this machine."""
+    """Identity and URL: from options, the environment, or the relay on this machine."""
 
     def __init__(self, url: str | None, agent: str | None, token: str | None, default: str, scope: str) -> None:
         self._settings = settings.load()

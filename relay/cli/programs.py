@@ -1,4 +1,4 @@
-"""Programs that the relay starts: which version one is, and where one lies that came in a Python package."""
+"""Programs that the relay starts: their version, and their place in a Python package."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""What operators' commands print: tables and colours for a person, complete JSON lines in a pipe."""
+"""Output of operators' commands: tables and colours on a terminal, complete JSON lines in a pipe."""
 
 import sys
 import time
@@ -28,7 +28,7 @@ STATE_STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column for a person: its title and what it shows of a row."""
+    """One column of a table: its title and its value for a row."""
 
     title: str
     show: Callable[[dict[str, Any]], Any]

@@ -1,4 +1,4 @@
-"""`relay spark …`: the data pipeline. docs/pipeline.md tells what its jobs do."""
+"""`relay spark …`: the data pipeline. docs/pipeline.md describes its jobs."""
 
 import asyncio
 import sys

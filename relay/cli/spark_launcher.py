@@ -1,4 +1,4 @@
-"""How the data pipeline is started: its packages, its Java, its environment. It is a program of its own."""
+"""Starts the data pipeline as a separate program, with its packages, Java and environment."""
 
 import importlib.util
 import os

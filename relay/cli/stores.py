@@ -1,4 +1,4 @@
-"""The store itself, for the commands that look into it."""
+"""Opens the store for commands that read it directly."""
 
 import dataclasses
 from collections.abc import AsyncIterator

@@ -24,14 +24,14 @@ WATCH_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One child process: what it is called, and the words behind `relay`."""
+    """One child process: its name, and its arguments after `relay`."""
 
     name: str
     words: tuple[str, ...]
 
 
 class Supervisor:
-    """Children that are started again when they die, and told to stop when we do."""
+    """Restarts child processes that die, and stops them when it stops."""
 
     def __init__(self, programs: list[Program], environ: dict[str, str]) -> None:
         self._programs = programs

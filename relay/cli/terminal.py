@@ -1,4 +1,4 @@
-"""How messages are shown: lines for people on a terminal, JSON lines for programs in a pipe."""
+"""Output of messages: text on a terminal, JSON lines in a pipe."""
 
 import array
 import asyncio
@@ -23,7 +23,7 @@ OPTIONAL = ("type", "thread", "reply_to", "headers", "signature")
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has ended."""
+    """The reader of our output has ended."""
 
 
 def as_json(message: Message[Any]) -> bytes:

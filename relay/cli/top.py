@@ -1,4 +1,4 @@
-"""`relay top`: what happens now, again and again."""
+"""`relay top`: current activity, refreshed."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""`relay trace`: where a message is or how it ended, from everything that tells of it."""
+"""`relay trace`: where a message is or how it ended, from all sources."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -95,7 +95,7 @@ def _pair(sender: str | None, recipient: str | None, tenant: str) -> set[Pair]:
 
 
 class Tracer:
-    """Puts together what the relay, the store and the archive know of a message."""
+    """Combines what the relay, the store and the archive know about a message."""
 
     def __init__(self, relay: Api, store: Store | None, chosen: Settings, tenant: str, archive: Path | None) -> None:
         self._relay = relay

@@ -1,4 +1,4 @@
-"""The Python client: never lose what you meant to send, never handle it twice."""
+"""The Python client: no message is lost on its way out, and none is handled twice."""
 
 from relay.client.agent import Agent
 from relay.client.ends import Cancelled, Dead, Delivered, End, Expired

@@ -1,4 +1,4 @@
-"""An agent: sends, receives, asks and answers, through whichever instance of the relay is there."""
+"""An agent: sends, receives, asks and answers, through any instance of the relay."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -27,14 +27,14 @@ MAX_WINDOW = 1_000
 class Agent(Sending, Receiving, Asking, Company):
     """One agent's connection to the relay, for as long as the `async with` lasts.
 
-    `relay` is one url or several (ws, wss, http, https). Who you are is a `token` (a string, or a function that gives a
-    fresh one, plain or async), or a `key` with your `address`. With `outbox` what you send is kept in that file
-    until it is known how it ended, also through crashes; without it, in memory.
+    `relay` is one url or several (ws, wss, http, https). Authenticate with a `token` (a string, or a plain or async
+    function that returns a fresh one), or with a `key` and your `address`. With `outbox` messages are kept in that file
+    until their outcome is known, even through crashes. Without it they are kept in memory.
 
-    `mode` is `exclusive` (the newest session of the agent has the mailbox) or `shared` (many compete); without it, as
-    the agent is registered, else exclusive. `window` is how many messages may be here unconfirmed. `ack_timeout` is how
-    long one may be, if not for ever; the client itself says in time when a handler needs longer. A full outbox
-    (`outbox_limit` messages) is waited for, or with `when_full="raise"` it is OutboxFull.
+    `mode` is `exclusive` (the newest session of the agent has the mailbox) or `shared` (many compete). The default is
+    the registered mode, else exclusive. `window` is how many messages may be unconfirmed. `ack_timeout` limits how long
+    one may stay unconfirmed; the client extends it while a handler works. If the outbox is full (`outbox_limit`
+    messages), `send` waits, or raises OutboxFull with `when_full="raise"`.
 
     >>> async with Agent(relay, token=relay.token("erin")) as erin:
     ...     sent = await erin.send("bob", {"n": 1})

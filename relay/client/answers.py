@@ -1,4 +1,4 @@
-"""What the relay says of messages that were sent: that it has them, that it does not want them, how they ended."""
+"""Answers to sent messages: accepted, refused, and how they ended."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,7 +16,7 @@ ACCEPT = "UPDATE relay_outbox SET accepted = 1 WHERE serial = ?"
 
 
 class Answers:
-    """Guarantees: receipts are confirmed only after the ends that they tell of are kept."""
+    """Guarantees: a receipt is confirmed only after the outcome has been stored."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ EXPIRY_GRACE_S = 1.0  # a request outlives its timeout, so that it is the timeou
 
 
 class Asking(Opened):
-    """A request waits for its reply, or for the news that none will come."""
+    """A request waits for its reply, or until it is known that none will come."""
 
     async def ask(
         self,

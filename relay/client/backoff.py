@@ -1,4 +1,4 @@
-"""How long to wait before trying again: full jitter, so that those who failed together do not come back together."""
+"""Backoff with full jitter, so that clients that failed together do not retry together."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""HTTP calls of an agent: what a WebSocket cannot say."""
+"""HTTP calls of an agent, for what frames cannot do."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ AWAY_PAUSE_S = 0.5
 
 
 class Calls:
-    """Goes to the instance of the last session, and to the others when that one is away."""
+    """Calls the instance of the last session, or the others if that one is away."""
 
     def __init__(self, relay: Relay, credentials: Credentials, connection: Connection) -> None:
         self._relay = relay

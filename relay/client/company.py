@@ -1,4 +1,4 @@
-"""An agent among others: topics, blocks, who is there, and what each side of a thread has."""
+"""An agent among others: topics, blocks, presence, and the state of threads."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,7 +9,7 @@ from relay.client.questions import Event
 
 
 class Company(Opened):
-    """What the relay tells of others, as long as there is a session."""
+    """Questions about other agents. They need a session."""
 
     async def publish(self, topic: str, payload: Any) -> None:
         """Tells every agent of the tenant that listens to a topic right now. Nothing is stored.

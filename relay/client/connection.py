@@ -1,4 +1,4 @@
-"""The connection: one session after the other, through whichever instance is there, until it is over for good."""
+"""The connection: one session after the other, through any instance, until it has ended for good."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ REPLACED, TOKEN_EXPIRED, UNAUTHORIZED, PROTOCOL_VIOLATION = 4509, 4511, 4501, 45
 
 
 class Ears(Protocol):
-    """Who hears what the relay says."""
+    """Receives the relay's frames."""
 
     def session_began(self, welcome: Welcome) -> None: ...
     def session_ended(self, code: int | None) -> None: ...
@@ -35,7 +35,7 @@ class Ears(Protocol):
 
 
 class Connection:
-    """Comes back by itself for as long as the relay wants it back."""
+    """Reconnects by itself, unless the relay's close code forbids it."""
 
     def __init__(self, relay: Relay, credentials: Credentials, ears: Ears, options: dict[str, Any]) -> None:
         self._relay = relay

@@ -1,4 +1,4 @@
-"""Who the agent is: a token that is renewed before it ends, or a key that signs what the relay asks."""
+"""Credentials: a token that is renewed before it expires, or a key that signs the relay's nonce."""
 
 import base64
 import inspect

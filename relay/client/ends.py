@@ -1,4 +1,4 @@
-"""How a message can end. `Sent.ended()` gives one of these."""
+"""How a message can end. `Sent.ended()` returns one of these."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Nobody took the message in its time.
+    """The message expired before it was acked.
 
     >>> sent = await alice.send("carol", "lunch?", ttl=timedelta(hours=1))
     >>> await sent.accepted()
@@ -52,7 +52,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The sender took the message back.
+    """The sender cancelled the message.
 
     >>> sent = await alice.send("carol", "forget it")
     >>> await sent.accepted()

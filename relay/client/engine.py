@@ -1,4 +1,4 @@
-"""What is behind an agent: its parts, who tells whom, and how they begin and end together."""
+"""The engine of an agent: its parts, how they are connected, and how they start and stop."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What the relay says, a type a frame. Payloads stay the bytes that their sender wrote."""
+"""Frames from the relay, one type each. Payloads stay the bytes that the sender wrote."""
 
 import logging
 from typing import Any
@@ -35,7 +35,7 @@ class Drained(Struct, tag_field="op", tag="drained"):
 
 
 class Delivery(Struct, gc=False):
-    """D: a message in the mailbox."""
+    """One message of a `deliver` frame."""
 
     entry: str
     id: str
@@ -127,7 +127,7 @@ class Blocks(Struct, tag_field="op", tag="blocks"):
 
 
 class PresenceInfo(Struct, frozen=True):
-    """Whether an agent is there, when it was, and when it expects to be back.
+    """Whether an agent is online, when it was last seen, and when it expects to be back.
 
     >>> seen = await alice.presence("bob")
     >>> seen["acme/bob"].online
@@ -144,7 +144,7 @@ class Presence(Struct, tag_field="op", tag="presence"):
 
 
 class Side(Struct, frozen=True):
-    """One direction of a thread: the last number given out, and the one up to which nothing waits.
+    """One direction of a thread: the last sequence number, and the one up to which all are settled.
 
     >>> Side(last_seq=3, settled_seq=2).last_seq
     3

@@ -1,4 +1,4 @@
-"""Numbers of a thread that did not come."""
+"""Gaps in the sequence numbers of a thread."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ MAX_THREADS = 10_000  # whose last number is remembered
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Numbers of a thread that did not come (`missing`): they expired, died, or come later. `Agent.sync` says more.
+    """Sequence numbers that did not arrive (`missing`): they expired, died, or come later. `Agent.sync` says more.
 
     >>> Gap("acme/bob", "t", 3, 5).missing
     range(3, 5)

@@ -1,4 +1,4 @@
-"""Handlers of any kind, called in one way: what the call returns answers the message, if that is a request."""
+"""Handlers of any kind, called in one way. The return value of the call is the reply to a request."""
 
 import asyncio
 import inspect

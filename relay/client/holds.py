@@ -1,4 +1,4 @@
-"""The messages that this agent holds: each is settled once, in the session that it came in last."""
+"""The messages that this agent holds. Each is settled once, in the session that delivered it last."""
 
 import asyncio
 import logging
@@ -22,8 +22,8 @@ RETRY_S = (10.0, 600.0)  # what the relay does by itself: from 10 s doubling by 
 
 
 class Holds:
-    """Guarantees: a message is acked only after it was handled and that is noted; what was noted is not handled
-    again; what failed is."""
+    """Guarantees: a message is acked only after it was handled and recorded. A recorded message is not handled
+    again; a failed one is."""
 
     def __init__(self, journal: Journal, clock: Clock, settling: Settling, guard: Guard) -> None:
         self._journal = journal

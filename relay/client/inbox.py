@@ -1,4 +1,4 @@
-"""The inbox: every message to a handler once, settled when the handler has ended."""
+"""The inbox: gives every message to a handler once, and settles it when the handler has ended."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What must outlive this process: a SQLite file on a thread of its own, where everything of one turn is one commit."""
+"""The journal: a SQLite file on its own thread. Everything of one turn is one commit."""
 
 import asyncio
 import queue

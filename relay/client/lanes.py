@@ -1,4 +1,4 @@
-"""The way out: a lane for each recipient, so that nothing overtakes, and frames that all lanes share."""
+"""Lanes: a queue for each recipient, so that its messages keep their order. All lanes share frames."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ UNAVAILABLE_S = (0.5, 30.0)  # the store is failing over: nothing to do with the
 
 
 class Lane:
-    """One recipient: at most one frame is under way, so that nothing can overtake."""
+    """One recipient: at most one frame is under way, so that the order is kept."""
 
     __slots__ = ("asked", "full_until", "refused", "timer", "todo", "unavailable")
 

@@ -1,4 +1,4 @@
-"""The way to an instance: a WebSocket for frames, HTTP for what frames cannot say."""
+"""The link to an instance: a WebSocket for frames, HTTP for what frames cannot do."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ CALL_WITHIN_S = 75.0  # the longest wait of a call is 60 s
 
 
 class Line(Protocol):
-    """The way to the relay, for who only speaks: what is said without a session is lost."""
+    """Output to the relay. What is written without a session is lost."""
 
     def is_live(self) -> bool: ...
     def say(self, text: bytes) -> None: ...

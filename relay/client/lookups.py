@@ -1,4 +1,4 @@
-"""Messages that the relay had already: it is asked how they ended, for their receipts may have come long ago."""
+"""Lookups: asks the relay how duplicates ended, because their receipts may have come long ago."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ from relay.client.sent import Sent
 
 
 class Lookups:
-    """One after the other: after a crash there may be thousands, and most of their receipts are on their way."""
+    """One at a time: after a crash there may be thousands, and most of their receipts are on their way."""
 
     def __init__(
         self,

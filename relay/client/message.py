@@ -14,7 +14,7 @@ Key = tuple[str, str]  # sender and id: what tells messages apart
 
 
 class Message(Generic[Payload]):
-    """What a handler gets. `Message[Job]` says of which type the payload is: it is read and checked as that.
+    """What a handler gets. `Message[Job]` gives the type of the payload, which is decoded and checked as that.
 
     Beside the `payload`: `id`, `entry`, `sender`, `type`, `thread`, `seq` (its number in the thread), `reply_to`,
     `headers`, `attempt` (1 + the failures before), `was_stored` (it waited in the mailbox), `is_request`,

@@ -1,4 +1,4 @@
-"""What all abilities of an agent share: whether it is open."""
+"""What all capabilities of an agent share: the open engine."""
 
 from relay.client.engine import Engine
 from relay.client.errors import Closed

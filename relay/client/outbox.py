@@ -1,4 +1,4 @@
-"""The outbox: what is to be sent, until it is known how it ended."""
+"""The outbox: messages to send, kept until their outcome is known."""
 
 from collections.abc import Awaitable, Callable
 
@@ -21,7 +21,7 @@ WIPED = "UPDATE relay_outbox SET accepted = 0"
 
 
 class Outbox:
-    """Guarantees: a message is kept until its end is known; the same recipient and id is never sent as two messages."""
+    """Guarantees: a message is kept until its outcome is known. The same recipient and id is always one message."""
 
     def __init__(self, journal: Journal, clock: Clock, line: Line, limit: int, waits: bool) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""What goes out: messages and requests, encoded, signed and sealed."""
+"""Outgoing messages and requests: encoded, signed and sealed."""
 
 import asyncio
 import secrets
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Outgoing:
-    """Makes messages of payloads, and puts them where they go out from."""
+    """Makes messages from payloads, and queues them."""
 
     def __init__(
         self,

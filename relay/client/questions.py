@@ -1,4 +1,4 @@
-"""Questions that a session answers, and topics."""
+"""Questions to the relay, and topics."""
 
 import asyncio
 from collections import deque
@@ -29,10 +29,10 @@ class Event:
 
 
 class Questions:
-    """One at a time; a question that the end of a session cut off is asked again in the next.
+    """One question at a time. If the session ends before the answer, the question is asked again in the next.
 
-    The relay answers in order. Whoever does not wait for his answer any more leaves his place in the line behind, so
-    that it is not taken for the answer to the next question.
+    The relay answers in order. A caller that stops waiting leaves its place in the queue, so that its answer is not
+    taken for the answer to the next question.
     """
 
     def __init__(self, line: Line) -> None:
@@ -102,7 +102,7 @@ class _Subscriber:
 
 
 class Topics:
-    """What is published is heard by whoever is there at that time."""
+    """Publications reach the subscribers that are connected at that time."""
 
     def __init__(self, line: Line, questions: Questions) -> None:
         self._line = line

@@ -13,7 +13,7 @@ AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 
 class Receiving(Opened):
-    """Handlers may be named before the agent is open."""
+    """Handlers may be registered before the agent is open."""
 
     def __init__(self) -> None:
         super().__init__()

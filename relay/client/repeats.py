@@ -1,4 +1,4 @@
-"""Messages that were handled before: the same sender and id must not be handled again."""
+"""Repeats: messages with the same sender and id are not handled again."""
 
 from collections import deque
 
@@ -16,7 +16,7 @@ FORGET_REPLY = "UPDATE relay_handled SET reply = NULL WHERE serial = ?"
 
 
 class Repeats:
-    """The window: in memory, and beside the outbox if that is a file."""
+    """The window of handled messages: in memory, and in the outbox file if there is one."""
 
     def __init__(self, journal: Journal, window: int = WINDOW) -> None:
         self._journal = journal

@@ -1,4 +1,4 @@
-"""Requests: a message that waits for its reply, or for the news that none will come."""
+"""Requests: messages that wait for a reply, or until it is known that none will come."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""How much fits into the outbox, and who waits for it."""
+"""Room in the outbox: its limit, and the senders that wait for it."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ MAX_BYTES = 256 * 2**20
 
 
 class Room:
-    """Whoever waits gets in one after the other."""
+    """Waiting senders are admitted in order."""
 
     def __init__(self, limit: int, waits: bool) -> None:
         self._limit = limit

@@ -1,4 +1,4 @@
-"""Which handler gets a message, and in what order."""
+"""Routes: which handler gets a message, and in what order."""
 
 import asyncio
 from collections import deque
@@ -30,7 +30,7 @@ class Failure:
 
 
 class Route:
-    """Messages of some types wait here for whoever takes them; those of one thread one after the other, if asked."""
+    """Messages of some types wait here for their handler; those of one thread in sequence, if requested."""
 
     def __init__(
         self, pattern: str, order: Order, clock: Clock, line: Line, decode: payloads.Decode = payloads.plain

@@ -1,4 +1,4 @@
-"""Signing and sealing: whose keys are believed, what is signed, and what only the recipient can read."""
+"""Signing and sealing: which keys are trusted, what is signed, and what only the recipient can read."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ Registered = Callable[[str], Awaitable[dict[str, Any] | None]]
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What an agent signs and seals with, and what it demands of others.
+    """The keys that an agent signs and seals with, and what it requires of others.
 
-    `pins` are public keys that you know by another way: `{"acme/bob": KEY}` to check signatures, and
+    `pins` are public keys that you know from elsewhere: `{"acme/bob": KEY}` to check signatures, and
     `{"seal:acme/bob": KEY}` to seal. For others the registered key is used, and pinned at first use.
 
     >>> security = Security(sign_with=Key.generate(), requires_signatures=True)
@@ -54,7 +54,7 @@ def _sealing_claim(address: str, key: str) -> bytes:
 
 
 class Guard:
-    """Keeps to the keys that it has seen first."""
+    """Trusts keys at first use, and refuses others after that."""
 
     def __init__(self, security: Security, journal: Journal, registered: Registered, me: Callable[[], str]) -> None:
         self._security = security

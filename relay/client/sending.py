@@ -9,7 +9,7 @@ from relay.client.spans import Span, fields, maybe_seconds
 
 
 class Sending(Opened):
-    """What is sent is in the outbox until it is known how it ended."""
+    """Messages stay in the outbox until their outcome is known."""
 
     async def send(
         self,

@@ -20,10 +20,10 @@ def key_of(to: str, id: str) -> tuple[str, str]:
 
 
 class Sent:
-    """A message that is in the outbox. It goes out by itself, also after a crash if the outbox is a file.
+    """A message in the outbox. It is sent in the background, even after a crash if the outbox is a file.
 
-    Beside what can be awaited: `to`, `id`, `is_duplicate` once the relay has said that it had it already, and
-    `held_up_by`: why the relay has not taken it yet, such as `queue_full`.
+    Attributes: `to`, `id`, `is_duplicate` (the relay already had it), and `held_up_by` (why the relay has not accepted
+    it yet, such as `queue_full`).
 
     >>> sent = await alice.send("bob", {"n": 1})
     >>> await sent.accepted()

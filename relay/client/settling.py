@@ -1,4 +1,4 @@
-"""What the relay is told of messages that came: done, failed, given back, answered, or still at work."""
+"""Settling: tells the relay that a message is done, failed, released, answered or still in work."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ MAX_ENTRIES = 1_000
 
 
 class Settling:
-    """An entry can only be settled in the session that it came in."""
+    """An entry can only be settled in the session that delivered it."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

@@ -1,4 +1,4 @@
-"""Spans of time and options, as a caller says them and as the wire has them."""
+"""Durations and options: from the caller's form to the wire's."""
 
 import math
 from datetime import timedelta

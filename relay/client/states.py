@@ -1,4 +1,4 @@
-"""What the connection is doing, and the relay's close codes in words."""
+"""States of the connection, and the relay's close codes in words."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ def in_words(code: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Connecting:
-    """No session yet, or none any more: the next attempt is under way. `why` is what ended the last one.
+    """There is no session; the next attempt is under way. `why` is what ended the last session.
 
     >>> Connecting("ws://a:8080", 1).attempt
     1
@@ -41,7 +41,7 @@ class Connecting:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """There is a session: messages come and go.
+    """There is a session: messages flow.
 
     >>> async for state in alice.states():
     ...     print(type(state).__name__)
@@ -66,7 +66,7 @@ class ReplacedBy:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The connection is over for good; `reason` says why.
+    """The connection has ended for good; `reason` says why.
 
     >>> Ended("the agent was closed").reason
     'the agent was closed'
@@ -80,7 +80,7 @@ State = Connecting | Live | ReplacedBy | Ended
 
 
 class StateFeed:
-    """The state of a connection, for whoever watches it."""
+    """The state of a connection, for its watchers."""
 
     def __init__(self, first: State) -> None:
         self.now = first

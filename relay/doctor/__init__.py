@@ -1,1 +1,1 @@
-"""The doctor: what is wrong with a set-up, and the command that mends it."""
+"""The doctor: finds faults in a set-up, with the command that repairs each."""

@@ -1,4 +1,4 @@
-"""What can be wrong with the data: one small function for each question, over what a checkup has read."""
+"""Checks of the data: one small function per question, on what a checkup has read."""
 
 from collections.abc import Iterator, Mapping, Set
 

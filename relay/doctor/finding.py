@@ -1,4 +1,4 @@
-"""What the doctor has found."""
+"""Findings of the doctor."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,7 +13,7 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: what was seen, what it means, and what mends it."""
+    """One fault: what was seen, what it means, and how to repair it."""
 
     check: str
     severity: Severity

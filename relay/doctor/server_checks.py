@@ -1,4 +1,4 @@
-"""What can be wrong with the server: one small function for each question, over what the server says of itself."""
+"""Checks of the server: one small function per question, on what the server reports."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What the application keeps for its handlers."""
+"""Keys of what the application keeps for its handlers."""
 
 from aiohttp import web
 

@@ -1,4 +1,4 @@
-"""Who is asking, and on whose behalf."""
+"""Authentication and authorization of HTTP calls."""
 
 from aiohttp import web
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: read in time, decoded and checked."""
+"""Request bodies: read within a time limit, decoded and checked."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ Body = TypeVar("Body")
 
 
 class RequestBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What a body may have: a name that is not among them is refused."""
+    """The allowed fields of a body. Unknown names are refused."""
 
 
 def _explain(error: str) -> str:

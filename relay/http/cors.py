@@ -1,4 +1,4 @@
-"""Browsers: which pages of other origins may call the relay, and what every response says of itself."""
+"""CORS: which origins may call the relay, and the headers of every response."""
 
 import logging
 

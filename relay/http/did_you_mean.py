@@ -1,4 +1,4 @@
-"""Names that the relay does not know are refused with the one that was probably meant: a typing error is no default."""
+"""Refuses unknown names and suggests the likely one, so that a typing error is not ignored."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

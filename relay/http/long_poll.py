@@ -1,4 +1,4 @@
-"""Waiting: until something may have happened, as long as somebody is there to be told."""
+"""Long polls: wait until something may have happened, while the caller is connected."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def has_gone(request: web.Request) -> bool:
 
 
 class LongPollLimit:
-    """How many long waits each identity has open here."""
+    """Limits the open long polls of each identity on this instance."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""How many requests there are, of which kind, how they end and how long they take."""
+"""Metrics of requests: number, route, status and duration."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made from the routes and what each says of itself, and the page that shows it."""
+"""The OpenAPI document, made from the routes and their descriptions, and the page that shows it."""
 
 import base64
 import hashlib

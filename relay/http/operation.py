@@ -1,4 +1,4 @@
-"""Operations: what each route asks of its caller and what it answers, said once beside its handler."""
+"""Operations: the requirements and answers of each route, declared once beside its handler."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Query parameters: one Struct for each operation, checked and described by the same lines."""
+"""Query parameters: one Struct per operation, used for checks and for the OpenAPI document."""
 
 from functools import cache
 from typing import Annotated, Any, TypeVar

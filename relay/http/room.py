@@ -1,4 +1,4 @@
-"""Room for answers: what is asked of the store for a caller counts as output before it is written."""
+"""Room for answers: data requested from the store counts as output before it is written."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

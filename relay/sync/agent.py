@@ -13,7 +13,7 @@ from relay.sync.sent import Sent
 
 
 class _Opened:
-    """What all abilities of an agent share; see `relay.client`."""
+    """What all capabilities of an agent share; see `relay.client`."""
 
     _agent: client.Agent
 
@@ -182,7 +182,7 @@ class _Company(_Opened):
 
 
 class Agent(_Sending, _Receiving, _Company):
-    """An agent for scripts. It takes what `relay.client.Agent` takes, and is used in `with`.
+    """An agent for scripts. It has the arguments of `relay.client.Agent`, and is used in `with`.
 
     >>> with Agent(relay, token=relay.token("erin")) as erin:
     ...     erin.send("bob", {"n": 1}).accepted()

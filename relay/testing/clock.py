@@ -20,7 +20,7 @@ class _Timer:
 
 
 class HandClock:
-    """Goes with the machine's, and a test moves it ahead: whatever was due by then happens at once, in order.
+    """Follows the machine's clock. A test can advance it: everything that is due by then happens at once, in order.
 
     >>> before = relay.clock.now()
     >>> relay.clock.advance(days=8)

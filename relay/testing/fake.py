@@ -1,4 +1,4 @@
-"""The fake relay itself: where agents connect to, and what a test can do to it."""
+"""The fake relay: agents connect to it, and tests control it."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Who the agents of a fake relay are: the tokens that it gives and believes, and the keys it has seen."""
+"""Identities of a fake relay: the tokens that it issues and accepts, and the keys it has seen."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from relay.testing.clock import HandClock
 
 
 class Identities:
-    """Believes every token that is not out of date, and the first key of an agent."""
+    """Accepts every token that has not expired, and the first key of an agent."""
 
     def __init__(self, clock: HandClock, registrations: dict[str, dict[str, Any]]) -> None:
         self._clock = clock

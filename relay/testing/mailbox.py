@@ -1,4 +1,4 @@
-"""A mailbox in memory: who holds what, in what order it goes out, and how it ends."""
+"""A mailbox in memory: holders, order of delivery, and ends."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ class Mailbox:
 
 @dataclass(slots=True)
 class Task:
-    """What became of a request."""
+    """The state of a request."""
 
     to: str
     parts: list[Any] = field(default_factory=list)

@@ -20,7 +20,7 @@ Refusal = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the fake relay takes."""
+    """The limits of the fake relay."""
 
     mailbox_max_messages: int
     max_payload_bytes: int

@@ -63,7 +63,7 @@ class FakeLink:
 
 
 class FakeSession:
-    """What the relay makes of one connection."""
+    """The relay's side of one connection."""
 
     def __init__(self, relay: "FakeRelay", link: FakeLink) -> None:
         self._relay = relay

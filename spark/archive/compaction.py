@@ -1,4 +1,4 @@
-"""Compaction: the batches of a day that is over become one, in one step that no reader can see half of."""
+"""Compaction: merges the batches of a finished day into one, atomically for readers."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The two moves on which the archive's promises rest: each is one step of the filesystem."""
+"""The two atomic moves on which the archive's guarantees rest."""
 
 import ctypes
 import os

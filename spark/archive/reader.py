@@ -1,4 +1,4 @@
-"""What has been archived: events by day, and dumps of mailboxes."""
+"""Reads the archive: events by day, and dumps of mailboxes."""
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession

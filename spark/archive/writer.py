@@ -1,4 +1,4 @@
-"""Files of events: written by the tasks that read the events, so that no event passes through the JVM."""
+"""Writes files of events in the tasks that read them, so that no event passes through the JVM."""
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ class Written:
 
 
 class EventFile:
-    """A Parquet file of events, in row groups of a good size."""
+    """A Parquet file of events, in large row groups."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,1 +1,1 @@
-"""The jobs of the pipeline: one a file, each with a parser() of its options and a main(argv)."""
+"""The jobs of the pipeline: one per file, each with a parser() for its options and a main(argv)."""

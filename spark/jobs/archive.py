@@ -28,8 +28,8 @@ POLL_S = 0.2
 class Archive:
     """A folder of archived events.
 
-    `events/dt=…/batch=…` holds whole batches only: a batch is written beside and moved there day by day, each day in
-    one step. `_checkpoint` is Spark's; `_writing` and `_compacting` hold what is not finished.
+    `events/dt=…/batch=…` has complete batches only: a batch is written elsewhere and moved there day by day, each day
+    atomically. `_checkpoint` is Spark's; `_writing` and `_compacting` have unfinished work.
     """
 
     def __init__(self, place: Place, folder: Path) -> None:
@@ -92,7 +92,7 @@ class Archive:
 
 
 class Positions:
-    """Tells the relay, after each commit, up to where events are archived: it keeps the others, for a while."""
+    """Writes the archived position to the store after each commit. The relay keeps later events longer."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""audit: whether the books balance, message by message.
+"""audit: checks message by message whether the books balance.
 
 python -m spark audit --archive DIR [--since TIME] [--until TIME] [--json] [--offline] [--mailboxes DIR]
 """
@@ -35,7 +35,7 @@ COLUMNS = ("kind", "tenant", "to", "from", "id", "evidence")
 
 @dataclass(frozen=True, slots=True)
 class Mailboxes:
-    """What lay in the mailboxes at some moment between two times."""
+    """The content of the mailboxes, read between two times."""
 
     rows: DataFrame
     from_ms: int
@@ -44,7 +44,7 @@ class Mailboxes:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """accepted + revived = acked + expired + dead + cancelled + waiting, and what is wrong."""
+    """accepted + revived = acked + expired + dead + cancelled + waiting, and the exceptions."""
 
     counts: dict[str, int]
     exceptions: list[dict[str, str]]

@@ -1,4 +1,4 @@
-"""Dump: every message that waits or is dead, with its content, into Parquet; `relay spark replay` brings them back."""
+"""Dump: writes every waiting or dead message, with its content, to Parquet. `relay spark replay` restores them."""
 
 import argparse
 import sys

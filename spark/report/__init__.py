@@ -1,1 +1,1 @@
-"""The report as one page that opens anywhere."""
+"""The report as one self-contained page."""

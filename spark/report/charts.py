@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How values become heights."""
+    """Maps values to heights."""
 
     ticks: list[float]
     is_logarithmic: bool = False

@@ -1,4 +1,4 @@
-"""The page: a summary, charts over time, and the tables behind them. One file without references."""
+"""The page: a summary, charts over time, and their tables, in one self-contained file."""
 
 from collections.abc import Callable
 from html import escape

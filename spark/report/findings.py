@@ -1,4 +1,4 @@
-"""What the page shows: little enough for one reader, out of tables that may be large."""
+"""Selects what the page shows: few rows, from tables that may be large."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Numbers as a reader wants them."""
+"""Formats numbers for readers."""
 
 from datetime import UTC, datetime
 

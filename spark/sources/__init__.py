@@ -1,1 +1,1 @@
-"""Where the pipeline reads: the event log and the mailboxes of the store, as data sources of Spark."""
+"""Data sources for Spark: the event log and the mailboxes of the store."""

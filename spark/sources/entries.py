@@ -1,4 +1,4 @@
-"""Messages as they lie in the store: an entry of a mailbox or of a dead-letter box as a row of MAILBOXES."""
+"""Entries of mailboxes and dead-letter boxes as rows of MAILBOXES."""
 
 from typing import Any
 

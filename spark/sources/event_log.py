@@ -1,4 +1,4 @@
-"""The event log of the store: how far it goes, what is gone from it, and its entries in pages."""
+"""The event log of the store: its extent, its trimmed entries, and its entries in pages."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ BATCH_EVENTS = 20_000  # events that become columns at once
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a shard's log: an entry, and how many entries were ever added up to it."""
+    """A place in a shard's log: an entry, and how many entries were added up to it."""
 
     id: str
     nth: int

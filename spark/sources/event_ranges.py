@@ -1,4 +1,4 @@
-"""The data source `relay_event_ranges`: a stream of what there is to read in the event logs, not of the events."""
+"""The data source `relay_event_ranges`: a stream of ranges to read in the event logs, not of events."""
 
 from collections.abc import Iterator
 

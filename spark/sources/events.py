@@ -34,8 +34,8 @@ class Lot(InputPartition):
 
 
 class RelayEvents(DataSource):
-    """Options: `url`; `prefix`, relay unless said; `shards`, else as the store says; `tasks`, else as many as this
-    machine has cores; `max_rows_per_batch` of a stream, about."""
+    """Options: `url`; `prefix` (default: relay); `shards` (default: from the store); `tasks` (default: the number of
+    cores); `max_rows_per_batch` of a stream (approximate)."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,7 +66,7 @@ def number(options: Any, name: str, default: int) -> int:
 
 
 class EventsReader(DataSourceReader):
-    """What is in the logs at the moment of planning, and nothing that comes later."""
+    """The content of the logs at planning time."""
 
     def __init__(self, place: Place, tasks: int) -> None:
         self._place = place
@@ -90,8 +90,8 @@ class EventsReader(DataSourceReader):
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A batch takes whole logs, from where each was read to its end: only of an end it is known how many entries came
-    before it, and so how many are missing when some were trimmed."""
+    """A batch takes whole logs, from the last position to the end. Only the end of a log shows how many entries came
+    before it, and so how many are missing if some were trimmed."""
 
     def __init__(self, place: Place, tasks: int, max_rows: int) -> None:
         self._place = place

@@ -22,7 +22,7 @@ _BY_VALUE = ("kind", "tenant")
 
 @dataclass(frozen=True)
 class Pushed:
-    """What is wanted of the log; everything unless said otherwise."""
+    """The filters on the log; by default none."""
 
     since_ms: int = 0
     until_ms: int = END_OF_TIME_MS

@@ -1,4 +1,4 @@
-"""The data source `relay_mailboxes`: every message that waits or is dead, with its state and its content."""
+"""The data source `relay_mailboxes`: every waiting or dead message, with its state and content."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard to be read, and who has something in it."""
+    """A shard to read, and the agents that have messages in it."""
 
     number: int
     addresses: list[str]
@@ -45,11 +45,11 @@ class Shards(InputPartition):
 
 
 class RelayMailboxes(DataSource):
-    """Options: `url`; `prefix`, relay unless said; `shards`, else as the store says; `tasks`, else as many as this
-    machine has cores.
+    """Options: `url`; `prefix` (default: relay); `shards` (default: from the store); `tasks` (default: the number of
+    cores).
 
-    The boxes are read while the relay works, each page at one moment. A message that dies or is revived meanwhile may
-    be in both boxes, never in none; the messages of one lane come in their order.
+    The boxes are read while the relay works. Each page is consistent. A message that dies or is revived meanwhile may
+    be in both boxes, never in none. The messages of one lane come in order.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Work laid out for tasks: whole logs into few tasks, long ones in parts."""
+"""Packs work into tasks: whole logs into few tasks, long ones in parts."""
 
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush

@@ -1,4 +1,4 @@
-"""Entries of the event log as Arrow columns. Each step is one call for a whole page, whatever it holds."""
+"""Entries of the event log as Arrow columns. Each step is one call for a whole page."""
 
 import re
 from collections.abc import Sequence

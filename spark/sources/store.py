@@ -1,4 +1,4 @@
-"""The relay's store as the pipeline sees it: which server, which keys. Reads, and says how far the archive has come."""
+"""The relay's store for the pipeline: server and keys. It reads, and writes only the archive's position."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -37,12 +37,12 @@ _AS_THEY_ARE = ("XRANGE", "XINFO STREAM", "XPENDING")
 
 
 class StoreError(Exception):
-    """The store cannot be read like this; the message says why and what to do."""
+    """The store cannot be read; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a store is; small enough to travel to every task."""
+    """The location of a store, small enough to send to every task."""
 
     url: str
     prefix: str
@@ -139,7 +139,7 @@ def _login(username: str, password: str) -> dict[str, str]:
 
 
 class Store:
-    """An open store. Entries of streams come as they are: an id, and a flat list of names and values."""
+    """An open store. Stream entries are returned raw: an id, and a flat list of names and values."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

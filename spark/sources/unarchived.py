@@ -1,4 +1,4 @@
-"""What the audit asks the running store: the ends behind the archive, and what is stuck in the outboxes."""
+"""What the audit reads from the live store: ends after the archive's position, and stuck outbox entries."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Late = tuple[str, str, str, str, str]  # tenant, to, from, id, evidence
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What a shard's log has behind a position."""
+    """A shard's log after a position."""
 
     ends: list[End]
     is_whole: bool  # nothing between the position and the log's beginning was trimmed

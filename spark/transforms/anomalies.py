@@ -1,4 +1,4 @@
-"""What an operator should look at: one transform per kind, each with its bounds."""
+"""Anomalies for operators: one transform per kind, each with its thresholds."""
 
 from collections.abc import Callable
 from functools import reduce

@@ -1,4 +1,4 @@
-"""The books: what was accepted, how it ended, what waits."""
+"""The books: accepted, ended and waiting messages."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What was waiting, over time."""
+"""Waiting messages over time."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What keeps the books from balancing: one transform per kind, each with its evidence."""
+"""Exceptions to the balance of the books: one transform per kind, each with its evidence."""
 
 from collections.abc import Callable
 from functools import reduce

@@ -1,4 +1,4 @@
-"""What only history shows: an hour that is unlike the same hour of other days."""
+"""Comparison with history: hours that differ from the same hour of other days."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F

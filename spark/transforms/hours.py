@@ -1,4 +1,4 @@
-"""How much happened, hour by hour."""
+"""Counts of events by hour."""
 
 from collections.abc import Callable
 

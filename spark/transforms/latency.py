@@ -1,4 +1,4 @@
-"""How long it took."""
+"""Latency percentiles."""
 
 from collections.abc import Callable
 

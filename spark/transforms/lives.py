@@ -1,4 +1,4 @@
-"""From events to messages: what happened to each."""
+"""From events to lives: what happened to each message."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Who talks to whom."""
+"""Traffic between pairs of agents."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

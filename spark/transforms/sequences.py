@@ -1,4 +1,4 @@
-"""Sequence numbers: each thread between two agents counts without holes."""
+"""Sequence numbers: finds holes in the threads between two agents."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Who consumed, and how well."""
+"""Statistics of sessions and pulling consumers."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

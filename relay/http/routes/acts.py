@@ -1,4 +1,4 @@
-"""Acts: choose messages of an agent, see what would be done to them, then do it."""
+"""Acts: select messages of an agent, with a dry run first, and act on them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -207,7 +207,7 @@ def _copy(one: Chosen, agent: str, new_id: str, edit: Edit) -> Raw:
 
 
 class _Body(Struct):
-    """What the copy takes over of the static part of a delivery."""
+    """What a copy keeps of the original body."""
 
     payload: Raw
     headers: dict[str, str] = {}

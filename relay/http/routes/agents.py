@@ -1,4 +1,4 @@
-"""Agents: registration, and whom they do not want to hear."""
+"""Agents: registration and blocks."""
 
 from typing import Annotated, Any
 
@@ -40,7 +40,7 @@ class RemoveQuery(Query):
 
 
 class Registration(RequestBody):
-    """What may be said of an agent. Left out: stays as it is; null: taken away. Caps are an admin's."""
+    """Fields of a registration. Absent: unchanged; null: removed. Only an admin sets caps."""
 
     card: Annotated[Raw, doc("What the agent says of itself: a JSON object.", {"name": "Bob"})] | UnsetType = UNSET
     mode: Mode | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""The dead-letter box: look, revive, drop."""
+"""The dead-letter box: list, revive, drop."""
 
 import re
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""Events: what is happening, as Server-Sent Events."""
+"""Events: live, as Server-Sent Events."""
 
 import time
 from collections import Counter
@@ -46,7 +46,7 @@ async def events(request: web.Request) -> web.StreamResponse:
 
 
 class _Stream:
-    """One who follows: first what the log has since its last event, then what the feed tells."""
+    """One follower: first the log since its last event, then the feed."""
 
     def __init__(
         self, request: web.Request, instance: Instance, who: Identity, wanted: Wanted, follower: Follower

@@ -1,4 +1,4 @@
-"""Leases: workers pull messages, and get a lock token with each."""
+"""Leases: workers pull messages, each with a lock token."""
 
 import time
 from contextlib import suppress
@@ -35,7 +35,7 @@ Consumer = Annotated[str, Meta(pattern=r"^[!-~]{1,64}$(?!\n)")]  # `$` alone let
 
 
 class Lease(RequestBody):
-    """How much a puller wants, and how long it may hold it."""
+    """How many messages a puller wants, and how long it may hold them."""
 
     max: Annotated[int, Meta(ge=1, le=100), doc("How many messages at most.", 10)] = 1
     types: Annotated[

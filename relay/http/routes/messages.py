@@ -1,4 +1,4 @@
-"""Messages: send, ask where one is, take it back, look into a mailbox."""
+"""Messages: send, look up, cancel, list a mailbox."""
 
 import secrets
 from typing import Annotated, Any, Literal
@@ -68,7 +68,7 @@ class PeekQuery(Page):
 
 
 class _Raws(Struct):
-    """A batch whose messages are checked one by one, so that a bad one does not hurt its neighbours."""
+    """A batch whose messages are checked one by one, so that a bad one does not affect the others."""
 
     messages: Annotated[list[Raw], MANY]
 

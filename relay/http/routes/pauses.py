@@ -1,4 +1,4 @@
-"""Pauses: deliveries that somebody stops for a while. Senders notice nothing."""
+"""Pauses: stop and resume delivery. Senders notice nothing."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ routes = web.RouteTableDef()
 
 
 class PauseWish(RequestBody):
-    """Why delivery is to stop."""
+    """The reason of a pause."""
 
     reason: Annotated[str, Meta(max_length=500), doc("Why, for those who wonder.", "its database is being moved")] = ""
 

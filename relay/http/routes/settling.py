@@ -1,4 +1,4 @@
-"""Settling: workers say what became of what they leased, proving with its lock token that it is theirs."""
+"""Settling: workers settle what they leased. The lock token proves that they hold it."""
 
 import asyncio
 from collections import defaultdict

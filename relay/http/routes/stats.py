@@ -1,4 +1,4 @@
-"""Stats: how much a tenant has, and what it does."""
+"""Stats: totals and activity of a tenant."""
 
 from typing import Annotated
 

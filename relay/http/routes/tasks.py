@@ -1,4 +1,4 @@
-"""Tasks: what became of a request, polled, waited for or followed."""
+"""Tasks: the state of a request, polled, awaited or followed."""
 
 import time
 from typing import Annotated

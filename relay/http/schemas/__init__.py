@@ -1,1 +1,1 @@
-"""Bodies of answers: types that mypy checks, and that the OpenAPI document shows."""
+"""Response bodies: types for mypy and for the OpenAPI document."""

@@ -15,7 +15,7 @@ Seconds = Annotated[float, Meta(ge=0, le=315_360_000)]
 
 
 class Choice(RequestBody, kw_only=True):
-    """Which messages are meant: every condition that is given must hold."""
+    """Selects messages: all given conditions must hold."""
 
     type: Annotated[Annotated[str, Meta(max_length=128)] | None, doc("Of this type.", "job")] = None
     sender: Annotated[Annotated[str, Meta(max_length=129)] | None, doc("From this agent.", "alice")] = field(
@@ -33,7 +33,7 @@ class Choice(RequestBody, kw_only=True):
 
 
 class Edit(RequestBody, kw_only=True):
-    """What of a copy is another than of the dead letter."""
+    """The fields of a copy that differ from the dead letter."""
 
     payload: Annotated[Raw, doc("Another payload: any JSON value.", {"sum": [2, 2]})] | UnsetType = UNSET
     type: Annotated[str, Meta(max_length=128), doc("Another type.", "job")] | UnsetType = UNSET
@@ -44,7 +44,7 @@ class Edit(RequestBody, kw_only=True):
 
 
 class Act(RequestBody, kw_only=True):
-    """What to do to which messages of an agent."""
+    """An act, and the messages of an agent that it selects."""
 
     act: Annotated[
         ActName,
@@ -58,7 +58,7 @@ class Act(RequestBody, kw_only=True):
 
 
 class ActedOn(Struct, kw_only=True):
-    """A message that was chosen, and what became of it."""
+    """A selected message, and the outcome."""
 
     entry: fields.Entry
     id: MessageId
@@ -73,7 +73,7 @@ class ActedOn(Struct, kw_only=True):
 
 
 class Acted(Struct, kw_only=True):
-    """What was done, or in a dry run would be."""
+    """What was done, or what would be done in a dry run."""
 
     act: Annotated[ActName, doc("What was asked for.", "revive")]
     dry_run: Annotated[bool, doc("Whether nothing was changed.", True)]

@@ -9,7 +9,7 @@ from relay.http.schemas.fields import AgentAddress, doc
 
 
 class PresenceShown(Struct):
-    """Whether an agent is there, and when it was."""
+    """Whether an agent is online, and when it was last seen."""
 
     online: fields.Online
     last_seen_ms: fields.LastSeenMs
@@ -17,7 +17,7 @@ class PresenceShown(Struct):
 
 
 class PauseShown(Struct):
-    """A delivery that somebody has stopped for a while."""
+    """A pause: who stopped delivery, when and why."""
 
     by: Annotated[str, doc("Who paused it.", "acme/root")]
     since_ms: Annotated[int, doc("Since when, in milliseconds since 1970.", 1_800_000_000_000)]
@@ -108,7 +108,7 @@ class Removed(Struct):
 
 
 class Blocks(Struct):
-    """Whom an agent does not hear."""
+    """The senders that an agent has blocked."""
 
     agents: Annotated[
         list[Annotated[str, doc("A sender that is not heard.", "acme/mallory")]], doc("All that are blocked.")

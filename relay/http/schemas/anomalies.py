@@ -10,7 +10,7 @@ from relay.store.anomalies import KINDS, SEVERITIES
 
 
 class AnomalyShown(Struct, kw_only=True):
-    """Something that looks wrong, once, however often it was seen."""
+    """An anomaly, listed once however often it was seen."""
 
     id: Annotated[str, doc("What it is and about whom: the same id is the same anomaly.", "mailbox_full acme/bob")]
     kind: Annotated[str, one_of(*KINDS), doc("What looks wrong.", "mailbox_full")]
@@ -29,7 +29,7 @@ class AnomalyShown(Struct, kw_only=True):
 
 
 class AnomalyPage(Struct):
-    """A page of what looks wrong, the latest first."""
+    """A page of anomalies, latest first."""
 
     anomalies: Annotated[list[AnomalyShown], doc("What looks wrong.")]
     cursor: Annotated[str, doc("Where the next page begins, if there is one.", "100")] | UnsetType = UNSET

@@ -64,7 +64,7 @@ class Revived(Struct):
 
 
 class Dropped(Struct):
-    """A dead letter that is removed for good."""
+    """A dead letter that was removed for good."""
 
     entry: DeadEntry
     dropped: Annotated[bool, doc("Always true.", True)] = True

@@ -1,4 +1,4 @@
-"""Errors, as every operation tells them."""
+"""The error body of every operation."""
 
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ WIRE_ERRORS = (
 
 
 class ErrorFields(Struct, kw_only=True):
-    """What went wrong, and whether the same call can succeed later."""
+    """What went wrong, and whether a retry can succeed."""
 
     code: Code
     message: ErrorText

@@ -24,7 +24,7 @@ class StoreMemory(Struct):
 
 
 class Readiness(Struct, kw_only=True):
-    """503 has the same fields, and says why. A warning does not keep traffic away: agents may come and drain."""
+    """A 503 has the same fields, with the reason. A warning keeps the instance ready: agents may connect and drain."""
 
     status: Annotated[Literal["ready", "not_ready"], doc("Whether this instance should get traffic.", "ready")]
     instance: fields.Instance

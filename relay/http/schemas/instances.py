@@ -20,7 +20,7 @@ class InstanceShown(Struct, kw_only=True):
 
 
 class WorkerShown(Struct, kw_only=True):
-    """A background duty, and when it was last done. What is not known of one that never was is left out."""
+    """A background duty and its last round. Fields of a duty that never ran are absent."""
 
     worker: Annotated[str, doc("Which duty it is.", "sweeper")]
     last_round_ms: Annotated[

@@ -10,7 +10,7 @@ from relay.http.schemas.fields import Entry, MessageId, Payload, Recipient, Send
 
 
 class Accepted(Struct, kw_only=True):
-    """A message that is in the mailbox; `seq` is not known of a duplicate."""
+    """A message in the mailbox. The `seq` of a duplicate is unknown."""
 
     id: MessageId
     to: Recipient
@@ -51,7 +51,7 @@ class Located(Struct, kw_only=True):
 
 
 class Cancelled(Struct):
-    """A message that its sender took back."""
+    """A message that its sender cancelled."""
 
     id: MessageId
     state: Annotated[Literal["cancelled"], doc("How the message ended.", "cancelled")] = "cancelled"

@@ -1,4 +1,4 @@
-"""Sums, snapshots and what an instance counts, as operations answer with them."""
+"""Totals, snapshots and counters of an instance, as operations answer with them."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ class Counters(Struct, kw_only=True):
 
 
 class PercentilesShown(Struct):
-    """How long it took, in milliseconds."""
+    """Percentiles in milliseconds."""
 
     p50: Annotated[int, doc("Half of them took no longer.", 2)]
     p95: Annotated[int, doc("95 of 100 took no longer.", 5)]
@@ -35,7 +35,7 @@ class PercentilesShown(Struct):
 
 
 class SnapshotShown(Struct, kw_only=True):
-    """What there was at a time, and what happened in the seconds before."""
+    """The state at one time, and the activity in the seconds before."""
 
     at_ms: Annotated[int, doc("When the snapshot was taken, in milliseconds since 1970.", 1_800_000_010_000)]
     seconds: Annotated[float, doc("How many seconds its counts and rates are about.", 10.0)]
@@ -83,7 +83,7 @@ class ShardShown(Struct, kw_only=True):
 
 
 class Stats(Struct, kw_only=True):
-    """What a tenant has and does."""
+    """Totals and activity of a tenant."""
 
     tenant: Annotated[str, doc("The tenant; `*`: all of them.", "acme")]
     at_ms: Annotated[int, doc("When this was told, in milliseconds since 1970.", 1_800_000_012_345)]
