@@ -63,7 +63,7 @@ class Identity:
         return math.inf if self.expires_at_s is None else self.expires_at_s - time.time()
 
     def until(self, seconds: float) -> float:
-        """When, by the monotonic clock, a wait of so long is over: with the token at the latest."""
+        """The monotonic time when a wait of this length ends, at the latest when the token expires."""
         return time.monotonic() + min(seconds, self.lasts_s())
 
     def require(self, scope: str) -> None:
@@ -109,7 +109,7 @@ class Tokens:
         raise jwt.InvalidSignatureError
 
     def _scopes(self, claims: dict[str, Any]) -> frozenset[str]:
-        """Those that there are. Whoever is admin of every tenant is so of its own."""
+        """The known scopes. An operator is also an admin of its own tenant."""
         scope = claims.get("scope", "")
         if not isinstance(scope, str):
             raise Unauthorized("the claim scope must be a string")

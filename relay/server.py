@@ -90,12 +90,12 @@ class ServerConnection(web.RequestHandler):
             self.on_lost()
 
     def be_socket(self, unread_max: int) -> None:
-        """From now on this is a WebSocket, of a stranger who may send so much at once."""
+        """From now on this is a WebSocket of a stranger, with a limit of unhandled bytes."""
         self._server.plain.discard(self)
         self.stranger.limit(HEAD_BYTES + unread_max)
 
     def be_known(self, agent: str) -> None:
-        """Whoever is there has authenticated: it counts as its agent's, and no more as its address's."""
+        """The client has authenticated: it now counts for its agent, not for its address."""
         self._is_known, self.whose = True, agent
         self._server.forget_address(self)
         self.stranger.release()
@@ -134,7 +134,7 @@ class ServerConnection(web.RequestHandler):
         self._server.halves.done(self)
 
     def give_up(self) -> None:
-        """What has come so far is too much beside what others send."""
+        """Cuts the connection: incomplete input takes too much memory."""
         self._server.instance.metrics.closed["half_sent"] += 1
         log.warning("half_sent_given_up", whose=self.whose, bytes=self.half)
         if self.transport is not None:
@@ -189,7 +189,7 @@ class ServerConnection(web.RequestHandler):
             self.on_room()
 
     def tick(self, now: float) -> None:
-        """What time brings to one that is plain HTTP."""
+        """Closes a plain HTTP connection that is too slow."""
         if self.transport is None:
             return
         if self._asked_since is not None and now - self._asked_since > HEAD_WITHIN_S:
@@ -224,7 +224,7 @@ class Server(web.Server):
         return self._inner_request(message, payload, protocol, writer, task)
 
     def admit(self, connection: ServerConnection) -> bytes | None:
-        """What one too many is answered; None if there is room for it."""
+        """The response for a connection over the limit; None if it is admitted."""
         settings, remote, connection.remote = self.instance.settings, connection.remote, None
         if len(self.plain) >= settings.max_connections:
             return self._refuse("too_many", remote)

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
 
 
 def clear_cause(error: Exception) -> str | None:
-    """What the store cannot do. From a data source it comes back through the JVM, as text in another error."""
+    """The store's error. From a data source it comes back through the JVM, as text in another error."""
     if isinstance(error, StoreError):
         return str(error)
     told = _IN_TRACE.search(str(error))

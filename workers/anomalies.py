@@ -62,7 +62,7 @@ class AnomalyWatch:
         return {tenant: some[:MOST_FOUND] for tenant, some in raised.items() if some and tenant}
 
     def _of_failures(self, settings: Settings, tally: TenantTally, now_ms: int) -> Iterator[Anomaly | None]:
-        """Entries that come back again and again, and those that another has now."""
+        """Entries in a redelivery loop, and entries that another session took over."""
         for event in tally.notable:
             key = event.agent, event.entry
             if event.kind in ("nacked", "overdue", "released"):
@@ -122,7 +122,7 @@ def once_each(found: Iterable[Anomaly]) -> list[Anomaly]:
 
 
 def of_tally(settings: Settings, tenant: str, tally: TenantTally) -> Iterator[Anomaly | None]:
-    """What the events of one round say by their number."""
+    """Anomalies in the event counts of one round."""
     reasons = {event.agent: event.reason for event in tally.notable if event.kind == "dead"}
     for name, agent in tally.agents.items():
         address = f"{tenant}/{name}"
@@ -141,7 +141,7 @@ def of_tally(settings: Settings, tenant: str, tally: TenantTally) -> Iterator[An
 def of_mailboxes(
     settings: Settings, agents: list[Description], tally: TenantTally, now_ms: int
 ) -> Iterator[Anomaly | None]:
-    """What mailboxes say by how full and how old they are."""
+    """Anomalies in the depth and age of mailboxes."""
     for agent in agents:
         limit = agent.max_messages or settings.mailbox_max_messages
         known = tally.agents.get(agent.address.partition("/")[2])

@@ -30,7 +30,7 @@ async def trim_logs(store: Store, _shard: int, _now_ms: int) -> int:
 
 
 def limit_bytes(setting: int, max_memory: int) -> int:
-    """What all event logs may take; `max_memory` is 0 where the server has no limit."""
+    """The limit of all event logs in bytes; `max_memory` is 0 if the server has no limit."""
     return min(setting, int(max_memory * MEMORY_SHARE)) if max_memory else setting
 
 

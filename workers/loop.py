@@ -55,12 +55,12 @@ async def run_worker(store: Store, worker: Worker, metrics: WorkerMetrics) -> No
 
 
 def backoff_s(failures: int, longest_s: float) -> float:
-    """How long to wait after so many failures in a row: longer each time, and never the same for two workers."""
+    """The wait after consecutive failures: growing, with jitter."""
     return random.uniform(0.5, 1.0) * min(2.0 ** (failures - 1), longest_s)
 
 
 async def go_round(store: Store, worker: Worker, metrics: WorkerMetrics) -> None:
-    """A round, which the store and Prometheus are told of."""
+    """Runs one round, and reports it to the store and to Prometheus."""
     began = time.monotonic()
     done = await run_once(store, worker)
     if done is None:

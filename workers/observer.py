@@ -68,7 +68,7 @@ async def _write_whole(
 
 
 async def _read_logs(store: Store, now_ms: int) -> tuple[float, Tallies, int]:
-    """What the logs have since the round before: over how many seconds, added up, and how many events were read."""
+    """Reads the logs since the previous round. Returns the seconds covered, the sums, and the number of events read."""
     tallies, ends, count = Tallies(), EndsLog(), 0
     before = await store.observing.places()
     since_ms = before.at_ms if before else now_ms - round(store.settings.snapshot_every_s * 1_000)

@@ -15,7 +15,7 @@ async def reap_shard(store: Store, shard: int, now_ms: int) -> int:
 
 
 async def end_dead_sessions(store: Store, shard: int, now_ms: int) -> int:
-    """What sessions of a dead instance held is released, uncounted."""
+    """Releases what the sessions of a dead instance held; no attempt is counted."""
     registered = await store.presence.sessions(shard)
     alive_until = await store.presence.instances(
         shard

@@ -7,9 +7,9 @@ AT_ONCE = 100
 
 
 async def forward_shard(store: Store, shard: int, now_ms: int) -> int:
-    """Forwards again what is still there, and what full mailboxes are owed. Idempotent.
+    """Forwards old outbox entries, and answers that full mailboxes are owed. Idempotent.
 
-    Returns how many entries and answers were brought on.
+    Returns how many entries and answers were forwarded.
     """
     count, after = 0, "-"
     # Page after page: what cannot be brought on, because a mailbox is full, must not stand in the way of the rest.

@@ -136,7 +136,7 @@ def dead_lettered(agent: str, dead: float, reason: str) -> Anomaly | None:
 
 
 def lock_stolen(overdue: Notable, holder: str) -> Anomaly | None:
-    """What one held too long another has now: the first may still be working on it."""
+    """Another session took over an overdue message; the first may still be working on it."""
     if holder == overdue.who:
         return None
     return Anomaly(

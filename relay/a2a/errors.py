@@ -97,7 +97,7 @@ class VersionNotSupported(RpcError):
 
 
 def to_rpc_error(error: RelayError) -> RpcError:
-    """What the relay refused, in the words of JSON-RPC and with the status that it has everywhere."""
+    """A refusal of the relay as a JSON-RPC error, with its usual HTTP status."""
     if isinstance(error, Malformed):
         return InvalidParams(error.message)
     details = {"relay_code": error.code, "retryable": str(error.retryable).lower(), **error.details}

@@ -139,7 +139,7 @@ class Follower:
 
 
 def news(before: Story, now: Story) -> list[tuple[str, Json]]:
-    """What happened between two looks; a state that was told is not told again for its own sake."""
+    """What changed between two reads. An unchanged state is not repeated."""
     happened: list[tuple[str, Json]] = []
     state = before.state
     for name, body in now.events[len(before.events) :]:

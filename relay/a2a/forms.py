@@ -31,7 +31,7 @@ class NotA2A(ValueError):
 
 
 def readable(text: bytes) -> object:
-    """What an agent wrote as JSON. What cannot be told on, endless numbers or deep nesting, is its text."""
+    """The agent's JSON. Values that cannot be passed on (huge numbers, deep nesting) become text."""
     try:
         value: object = orjson.loads(text)
     except (orjson.JSONDecodeError, RecursionError):
@@ -220,7 +220,7 @@ _NAMES = dict(_KINDS.values())
 
 
 def parse_reply(payload: object) -> tuple[str, Json] | None:
-    """What an agent's reply is, if it is A2A: its name in 1.0's StreamResponse, and the object; None if it is not."""
+    """An agent's reply as A2A: its field name in 1.0's StreamResponse, and the object. None if it is not A2A."""
     if not isinstance(payload, dict):
         return None
     name, value = _name_of(payload)

@@ -129,7 +129,7 @@ class Story:
         self.events.append(("artifactUpdate", self._ours(update)))
 
     def _replace(self, task: Json) -> None:
-        """The agent keeps the task itself: what it says of it counts, but for the ids."""
+        """The agent sent a whole task: its status, artifacts and history count, under our ids."""
         self.artifacts |= {artifact["artifactId"]: artifact for artifact in task.get("artifacts", ())}
         self.metadata |= task.get("metadata", {})
         if "history" in task:

@@ -8,7 +8,7 @@ PLACES = ("/usr/lib/*/libjemalloc.so.2", "/usr/lib64/libjemalloc.so.2", "/usr/li
 
 
 def preloaded(places: Iterable[str] = PLACES) -> dict[str, str]:
-    """What the environment of such a server should have besides. A library that does not fit is ignored by the loader.
+    """Additional environment for such a server. The loader ignores a library that does not fit.
 
     The packaged server is built with libc's allocator, which takes about a third of its time under load.
     """

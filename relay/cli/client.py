@@ -253,7 +253,7 @@ async def _listen(place: Place, screen: Screen, acks: bool, count: int | None, t
 
 
 async def _tell_states(agent: Agent, place: Place) -> None:
-    """For people: to whom this listens, and why it does not."""
+    """Shows a person as whom this listens, or why it does not."""
     async for state in agent.states():
         if isinstance(state, Live):
             click.echo(f"listening as {agent.address} at {state.url}; Ctrl-C ends", err=True)

@@ -89,12 +89,12 @@ def up_command(instances: int, port: int | None, host: str | None, data_dir: Pat
 
 
 def tenants_to_open() -> tuple[str, ...] | None:
-    """What a person can try at once is open, unless the setting says which tenants are."""
+    """The demo tenant is open, unless the setting names the open tenants."""
     return None if os.environ.get(settings.env_name("open_tenants")) else (DEFAULT_TENANT,)
 
 
 def announce(chosen: Settings, urls: list[str]) -> None:
-    """What a person can do now."""
+    """Prints what a person can do now."""
     token = Tokens(chosen).make(f"{DEFAULT_TENANT}/admin", " ".join(sorted(SCOPES)), 86_400)
     program = Path(sys.argv[0])
     relay = os.path.relpath(program) if program.name == "relay" else "relay"

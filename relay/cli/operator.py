@@ -259,7 +259,7 @@ def _fits(row: dict[str, Any], where: dict[str, Any]) -> bool:
 
 
 async def _act(relay: Api, path: str, act: str, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Does it to exactly these, and says what became of each."""
+    """Acts on exactly these messages, and returns the outcome of each."""
     outcomes: dict[str, dict[str, Any]] = {}
     if act == "drop":
         for letter in letters:

@@ -9,7 +9,7 @@ ANSWERS_WITHIN_S = 30.0
 
 
 def major_version(program: str, option: str, pattern: str) -> int:
-    """What a program says of itself when asked with that option; 0 if it does not run."""
+    """The major version that a program prints with that option; 0 if it does not run."""
     command = [program, option]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=ANSWERS_WITHIN_S, check=False)

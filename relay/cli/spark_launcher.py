@@ -25,7 +25,7 @@ def run_job(words: Sequence[str], url: str | None) -> NoReturn:
 
 
 def job_environ(environ: Mapping[str, str], url: str | None, java: str | None) -> dict[str, str]:
-    """What a job finds in its environment. The url may hold a password, so it is no argument."""
+    """The environment of a job. The url may contain a password, so it is not an argument."""
     own = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     if java is not None:
         own["JAVA_HOME"] = java

@@ -35,7 +35,7 @@ async def store_at_hand(chosen: Settings) -> AsyncIterator[Store | None]:
 
 
 def keys_by_settings(chosen: Settings) -> Keys:
-    """What the keys are called if the store was made with these settings."""
+    """The names of keys in a store with these settings."""
     return Keys(chosen.shards, chosen.dedup_window_s * 1_000, chosen.message_ttl_s * 1_000)
 
 

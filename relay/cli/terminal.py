@@ -89,7 +89,7 @@ class Screen:
             await self._until_taken()
 
     async def _until_taken(self) -> None:
-        """What is left in a pipe when its reader ends was never read, though it was written."""
+        """Data left in a pipe when its reader ends was written, but never read."""
         began = time.monotonic()
         while self._unread():
             if self._has_no_reader():

@@ -76,7 +76,7 @@ async def _looks(relay: Api, tenant: str | None, limit: int, every_s: float, cou
 
 
 async def look_at(relay: Api, tenant: str | None, limit: int) -> dict[str, Any]:
-    """Everything that one look shows."""
+    """Everything that one refresh shows."""
     stats = await relay.get("/v1/stats", tenant=tenant, history_s=60)
     anomalies = await relay.get("/v1/anomalies", tenant=tenant, active="true")
     return {

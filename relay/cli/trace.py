@@ -149,7 +149,7 @@ class Tracer:
             return f"not looked for: {error.message}"
 
     def by_hand(self, answer: dict[str, Any]) -> list[str]:
-        """What to type to see the same in the store."""
+        """redis-cli commands that show the same in the store."""
         keys, to, sender = self._keys, answer["to"], answer["from"]
         shard = keys.shard(to)
         key = quoted(message_key(sender, to, answer["id"]))
@@ -209,7 +209,7 @@ def state_by_events(events: list[Event]) -> dict[str, Any]:
 
 
 def _facts(answer: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What a person wants to know beside the state."""
+    """Facts to show with the state."""
     until_ms, letter, receipt = (answer.get(name) for name in ("until_ms", "dead_letter", "receipt"))
     yield from ((name, answer[name]) for name in ("why", "holder") if answer.get(name))
     if until_ms is not None:

@@ -94,7 +94,7 @@ class Agent(Sending, Receiving, Asking, Company):
         await self.close()
 
     async def close(self) -> None:
-        """Lets handlers end and messages go out, for a few seconds, and closes. What is in the outbox's file stays.
+        """Gives handlers and outgoing messages a few seconds to finish, and closes. The outbox file keeps its messages.
 
         >>> erin = relay.agent("erin")
         >>> async with erin:
@@ -131,7 +131,7 @@ class Agent(Sending, Receiving, Asking, Company):
 
     @property
     def state(self) -> State:
-        """What the connection is doing right now.
+        """The current state of the connection.
 
         >>> type(alice.state).__name__
         'Live'
@@ -139,7 +139,7 @@ class Agent(Sending, Receiving, Asking, Company):
         return self._engine.states.now
 
     def states(self) -> AsyncIterator[State]:
-        """What the connection is doing now, and then every change: Connecting, Live, ReplacedBy, Ended.
+        """The state of the connection, and then every change: Connecting, Live, ReplacedBy, Ended.
 
         >>> async for state in alice.states():
         ...     print(state)
@@ -169,7 +169,7 @@ class Agent(Sending, Receiving, Asking, Company):
         await self._engine.calls.register(self.address, key=self._options.security.sign_with.public)
 
     def pin(self, name: str, key: str) -> None:
-        """Believes this public key from now on: of `acme/bob` for signatures, of `seal:acme/bob` for seals.
+        """Trusts this public key from now on: of `acme/bob` for signatures, of `seal:acme/bob` for seals.
 
         >>> alice.pin("acme/bob", Key.generate().public)
         """

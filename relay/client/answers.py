@@ -80,7 +80,7 @@ class Answers:
                 self._end(sent, Refused("too_large", "the message is larger than any frame that the relay takes"))
 
     def receipts(self, found: Receipts) -> None:
-        """Ends what they tell of. They are confirmed once that is kept."""
+        """Ends the messages of these receipts. They are confirmed once that is stored."""
         for receipt in found.receipts:
             sent = self._find(receipt.to, receipt.id)
             if sent is not None:

@@ -48,7 +48,7 @@ class Calls:
         return found if status == 200 else None
 
     async def agent(self, name: str) -> dict[str, Any] | None:
-        """What is registered of an agent."""
+        """The registration of an agent."""
         status, found = await self.call("GET", f"/v1/agents/{_bare(name)}")
         if status not in (200, 404):
             raise not_allowed(found)

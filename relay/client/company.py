@@ -19,7 +19,7 @@ class Company(Opened):
         await self._engine.topics.publish(topic, payload)
 
     def subscribe(self, *topics: str) -> AsyncIterator[Event]:
-        """What is published on these topics from now on.
+        """Publications on these topics from now on.
 
         >>> async def listen():
         ...     async for event in bob.subscribe("news"):
@@ -51,7 +51,7 @@ class Company(Opened):
         return (await self._engine.questions.ask(Blocks, "unblock", agents=list(agents))).agents
 
     async def presence(self, *agents: str) -> dict[str, PresenceInfo]:
-        """Who is there.
+        """Who is online.
 
         >>> (await alice.presence("bob"))["acme/bob"].online
         True
@@ -59,7 +59,7 @@ class Company(Opened):
         return (await self._engine.questions.ask(Presence, "presence", agents=list(agents))).agents
 
     async def sync(self, peer: str, thread: str = "") -> SyncState:
-        """What each side of a thread has, to find out what is missing.
+        """The state of both sides of a thread, to find missing messages.
 
         >>> (await alice.sync("bob", "t")).sent.last_seq
         0

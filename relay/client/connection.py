@@ -143,7 +143,7 @@ class Connection:
                 self._ears.hear(said)
 
     async def _open(self, link: Link) -> Welcome | None:
-        """Up to the welcome; None if the relay closes before. Raises Closed if it cannot read what we say of us."""
+        """Opens a session; None if the relay closes before the welcome. Raises Closed if our auth is malformed."""
         while (text := await link.receive()) is not None:
             match parse(text):
                 case Hello() as hello:

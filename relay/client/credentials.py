@@ -24,7 +24,7 @@ class _Claims(msgspec.Struct):
 
 
 def claims(token: str) -> _Claims:
-    """What a token says of itself. It is the relay that checks it."""
+    """The claims of a token. The relay verifies it."""
     try:
         _, body, _ = token.split(".")
         return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Claims)
@@ -78,5 +78,5 @@ class Credentials:
 
     @property
     def scopes(self) -> set[str] | None:
-        """What the token is good for; None if that is not known."""
+        """The scopes of the token; None if unknown."""
         return set(claims(self.token).scope.split()) or None if self.token else None

@@ -95,7 +95,7 @@ class Engine:
                 self._address = found.sub if "/" in found.sub else f"{found.tenant}/{found.sub}"
 
     async def _take_up(self) -> None:
-        """What an earlier process left in the file."""
+        """Loads what an earlier process left in the file."""
         facts: dict[str, str] = dict(await self.journal.rows("SELECT * FROM relay_facts"))
         self._epoch = facts.get("epoch")
         await self.guard.open_pins()
@@ -109,7 +109,7 @@ class Engine:
     # -- its end
 
     async def close(self) -> None:
-        """Lets handlers end and messages go out, for a few seconds."""
+        """Gives handlers and outgoing messages a few seconds to finish."""
         if not self.is_open:
             return
         self.is_open = False

@@ -50,7 +50,7 @@ class Holds:
             self._touching.cancel()
 
     def _touch(self) -> None:
-        """Still working on it: everything held for so long is told of."""
+        """Extends all current holds, and schedules the next time."""
         self._touching = self._clock.call_later(self._touch_every_s, self._touch)
         entries = [message.entry for message in self._held.values() if self._is_current(message)]
         self._settling.touch(entries, extend_s=max(30.0, 3 * self._touch_every_s))
@@ -62,7 +62,7 @@ class Holds:
     # -- what comes
 
     def session_began(self, unhandled: Iterable[Message[Any]]) -> None:
-        """What no handler has yet comes again."""
+        """Messages that no handler has yet are delivered again."""
         self._session += 1
         self._settling.session_began()
         for message in unhandled:

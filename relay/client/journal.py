@@ -144,7 +144,7 @@ class FileJournal:
             self._ask_flush()
 
     def unit(self, statements: list[Statement], failed: Callable[[Exception], None]) -> None:
-        """Statements of which all take place or none; `failed` hears of the latter. Others go on."""
+        """Statements that are executed all or none; `failed` is called if none. Others continue."""
         self._batch.units.append((statements, failed))
         self._ask_flush()
 

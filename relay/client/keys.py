@@ -165,7 +165,7 @@ class SealingKey:
         return b'%b,"once":"%b","box":"%b"}' % (SEALED, _text(once_public).encode(), _text(box).encode())
 
     def open(self, by: str, sealed: bytes, context: bytes) -> bytes:
-        """What is inside. Raises CannotOpen unless `by` sealed it to this key in this context.
+        """The content. Raises CannotOpen unless `by` sealed it to this key in this context.
 
         >>> alice, bob = SealingKey.generate(), SealingKey.generate()
         >>> bob.open(alice.public, alice.seal(bob.public, b"1", b"a"), b"b")

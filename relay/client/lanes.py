@@ -89,7 +89,7 @@ class Lanes:
     # -- frames
 
     def pump_soon(self) -> None:
-        """What gathers in one turn of the event loop shares its frames."""
+        """Messages of one turn of the event loop share frames."""
         if not self._pump_asked:
             self._pump_asked = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -115,7 +115,7 @@ class Lanes:
         self._line.say(b'{"op":"send","messages":[%b]}' % b",".join(bodies))
 
     def _next(self, now: float) -> Iterator[Sent]:
-        """Everything that may go out now, marked as asked."""
+        """All messages that may go out now, marked as sent."""
         for name, lane in list(self._lanes.items()):
             if lane.is_ready():
                 yield from self._next_of(lane, now)

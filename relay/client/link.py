@@ -96,7 +96,7 @@ class WebSocketLink:
         await asyncio.shield(self._goodbye)
 
     async def _close(self) -> None:
-        """Who does not answer in time is left: a dead link would take all of it."""
+        """Gives up if there is no answer in time: a dead link would take the full timeout."""
         self._writer.cancel()
         try:
             async with asyncio.timeout(CLOSE_WITHIN_S):

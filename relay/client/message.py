@@ -122,7 +122,7 @@ class Message(Generic[Payload]):
         self._holds.call(self._holds.finished, self, None)
 
     def nack(self, why: str, *, retry: bool = True, after: float | None = None) -> None:
-        """It failed: it comes again, after so many seconds, or never.
+        """The message failed. It is delivered again `after` this many seconds, or never.
 
         >>> sent = await alice.send("bob", "hello")
         >>> async for message in bob.messages():
@@ -134,7 +134,7 @@ class Message(Generic[Payload]):
         self._holds.call(self._holds.failed, self, why, retry, after)
 
     def release(self) -> None:
-        """Not now, and nobody's fault: it comes again at once, to somebody else if there is one.
+        """Gives the message back without counting a failure. It is delivered again at once, if possible elsewhere.
 
         >>> sent = await alice.send("bob", "hello")
         >>> async for message in bob.messages():

@@ -58,7 +58,7 @@ class Outbox:
         self._plan_sweep()
 
     def close(self, error: ClientError) -> None:
-        """Whoever waits is told."""
+        """Wakes all waiting senders."""
         if self._sweep is not None:
             self._sweep.cancel()
         self._lanes.close()

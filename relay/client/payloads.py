@@ -28,7 +28,7 @@ def encode(value: Any) -> bytes:
 
 
 def _check(data: bytes) -> None:
-    """Numbers are not read: whoever gets the payload says which are too large."""
+    """Numbers are not parsed: the recipient decides which are too large."""
     try:
         data.decode()
         msgspec.json.decode(b'{"":' * WRAPPED + data + b"}" * WRAPPED, type=msgspec.Raw)
@@ -81,5 +81,5 @@ def _wrapped(read: Decode, wrong: type[Exception]) -> Decode:
 
 
 def as_raw(data: bytes) -> msgspec.Raw:
-    """JSON that goes into a frame as it is."""
+    """JSON that goes into a frame unchanged."""
     return msgspec.Raw(data)

@@ -42,7 +42,7 @@ class Repeats:
         self._journal.put(*self.noting(key, reply))
 
     def noting(self, key: Key, reply: bytes | None) -> Statement:
-        """The statement that notes it, for a transaction of the caller's."""
+        """The statement that records it, for the caller's transaction."""
         self._serial += 1
         self._remember(key, reply)
         if len(self._replies) > self._window * 1.1:

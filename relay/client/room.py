@@ -52,7 +52,7 @@ class Room:
                 return
 
     def close(self, error: ClientError) -> None:
-        """Whoever waits is told."""
+        """Wakes all waiting senders."""
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(error)

@@ -39,7 +39,7 @@ class Security:
 
 
 def signed_part(sender: str, to: str, id: str, kind: str, thread: str, reply_to: str, payload: bytes) -> bytes:
-    """What a signature is over: everything that the recipient acts on."""
+    """The signed bytes: everything that the recipient acts on."""
     names = (sender, to.rpartition("/")[2], id, kind, thread, reply_to)
     return b"relay-message-v1\0" + "\0".join(names).encode() + b"\0" + payload
 
@@ -72,7 +72,7 @@ class Guard:
         self._journal.put(PIN, (name, key))
 
     def card(self, address: str) -> dict[str, Any]:
-        """What others need to seal to us; signed, so that the relay cannot slip in a key of its own."""
+        """What others need to seal to us, signed, so that the relay cannot replace the key."""
         sealing, signing = self._security.seal_with, self._security.sign_with
         if sealing is None:
             return {}
@@ -176,7 +176,7 @@ class Guard:
         return pinned
 
     def seal_reply(self, message: Message[Any], payload: bytes) -> bytes:
-        """Whoever asks in secret is answered in secret."""
+        """A sealed request gets a sealed reply."""
         if not message.was_sealed:
             return payload
         key = self._pins[f"seal:{message.sender}"]

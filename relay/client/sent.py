@@ -15,7 +15,7 @@ Waiting = list["asyncio.Future[None]"]
 
 
 def key_of(to: str, id: str) -> tuple[str, str]:
-    """What tells messages apart. The tenant does not matter: it is always one's own."""
+    """The identity of a message. It has no tenant, which is always the sender's own."""
     return to.rpartition("/")[2], id
 
 

@@ -105,7 +105,7 @@ class ControlFrames:
             self._link.output.reserve(-about_bytes)
 
     def _in_tenant(self, names: list[str]) -> list[str]:
-        """Full addresses. Raises Malformed or Forbidden: another tenant's agents are nobody's business."""
+        """Full addresses. Raises Malformed, or Forbidden for agents of another tenant."""
         tenant = self._link.tenant
         addresses = [address(name, tenant) for name in names]
         if any(agent.partition("/")[0] != tenant for agent in addresses):
@@ -152,7 +152,7 @@ class ControlFrames:
         )
 
     def publish(self, publish: Publish) -> None:
-        """Nothing is answered when it went out: it is heard by whoever is there. Raises TooLarge or Forbidden."""
+        """A publication gets no answer. Raises TooLarge or Forbidden."""
         self._link.identity.require("send")
         payload = opaque(publish.payload, self._store.settings.max_payload_bytes)
 
@@ -176,5 +176,5 @@ class ControlFrames:
 
 
 def price(question: AnyFrame) -> int:
-    """What a question costs; of presence, each name in it."""
+    """The cost of a question; for presence, of each name in it."""
     return LOOK * max(1, len(question.agents)) if isinstance(question, Presence) else LIST

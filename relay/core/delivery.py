@@ -94,10 +94,10 @@ class DeliveryPump:
     # -- the mailbox comes and goes
 
     def open(self, backlog: int, backlog_end: str) -> None:
-        """The mailbox is ours, and so many messages wait there, up to this entry.
+        """The mailbox is ours. `backlog` messages wait there, up to the entry `backlog_end`.
 
-        If it was ours before, the store had lost this session: whatever it held is back in the mailbox. What has come
-        since its beginning is no backlog for that."""
+        If it was ours before, the store had lost this session, and its messages are back in the mailbox. The backlog
+        stays that of the beginning."""
         if self.is_open:
             self.held.clear()
             self._is_unsure = True
@@ -121,10 +121,10 @@ class DeliveryPump:
     # -- reasons to ask
 
     def wake(self, pushed: int | None = None) -> bool:
-        """There may be mail. False if this session cannot fetch it now, so that another one of the agent should.
+        """There may be mail. False if this session cannot fetch it now, so another one of the agent should.
 
-        If so many messages were pushed before, and all of them are here, none is on its way any more. Of other wakes
-        that is not known: they may have crossed with a take."""
+        If `pushed` equals the pushes that have arrived, none is on its way. For other wakes that is unknown: they may
+        have crossed with a take."""
         if not self.is_open:
             return False
         if pushed == self._pushed:
@@ -148,9 +148,9 @@ class DeliveryPump:
         return self.is_taking
 
     def compare(self, pushed: int) -> None:
-        """The store has pushed so many messages to this session by now: what is missing was lost on the way.
+        """Compares the store's count of pushes with ours: missing ones were lost on the way.
 
-        Mail that waits while nothing comes may have got there by another way: it is looked for."""
+        If mail waits and nothing has arrived since the last comparison, the pump takes."""
         if not self._is_pushed or self.is_taking:
             return
         if pushed != self._pushed:
@@ -184,7 +184,7 @@ class DeliveryPump:
     # -- pushes
 
     def pushed(self, push: Push) -> None:
-        """Messages that became this session's own as they were accepted."""
+        """Messages that the store pushed to this session."""
         if self.is_taking:
             self._early.append(push)
         elif self._is_pushed and push.total - len(push.rows) == self._pushed:
@@ -222,7 +222,7 @@ class DeliveryPump:
         self._take()
 
     def wish(self) -> Wish:
-        """What the take asks for, now that it goes out: what was confirmed meanwhile makes room."""
+        """The limits of the take that goes out now, including room from recent confirmations."""
         self._asked = self._free() if self.granted else 0
         return Wish(self._asked, self._credits_max(), list(self.held) if self._is_unsure else None)
 
@@ -232,9 +232,9 @@ class DeliveryPump:
         return min(self.window - len(self.held), self._output.room() // PUSH_BODY_BYTES)
 
     def taken(self, result: TakeResult | None) -> None:
-        """The take's answer: entries that are not held any more, and deliveries, cut off where the bytes ended.
+        """The answer of a take: entries that are no longer held, and deliveries, cut off at the byte limit.
 
-        None if it was lost, and with it what the take brought: the next one tells the store what we know."""
+        None if the answer was lost: then the next take lists what the client really holds."""
         if result is None:
             self._fail()
             return
@@ -266,7 +266,7 @@ class DeliveryPump:
         asyncio.get_running_loop().call_later(RETRY_S, self.run)
 
     def _end_take(self, is_cut: bool) -> None:
-        """One that was cut off at its bytes lets the next one ask for more."""
+        """Ends a take. If it was cut off at the byte limit, the next one asks for more bytes."""
         self._output.reserve(-self.granted)
         self.granted, self.is_taking = 0, False
         self._next_bytes = min(4 * self._next_bytes, LARGEST_SHARE) if is_cut else TAKE_BYTES

@@ -34,6 +34,6 @@ class Drain:
         log.info("drained", extra={"sessions_left": len(self._sessions)})
 
     def may_close(self, session: Session, asked_s: float) -> bool:
-        """Whether a session that was told to close so long ago has finished, or has had its time."""
+        """Whether a session has finished, or has used its time since it was asked to close."""
         patience_s = min(FINISH_S, self._at_most_s) if self.has_begun else 0.0
         return session.is_idle() or asked_s >= patience_s

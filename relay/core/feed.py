@@ -36,7 +36,7 @@ class Batch:
         self._by_wanted: dict[tuple[Wanted, Place], tuple[bytes, Counter[str]]] = {}
 
     def shown(self, wanted: Wanted, after: Place = BEGINNING) -> tuple[bytes, Counter[str]]:
-        """What is wanted of it behind that place, as Server-Sent Events, and how many events of each kind."""
+        """The matching events after that place, as Server-Sent Events, and their number by kind."""
         after = after if after[0] >= self.from_ms else BEGINNING
         found = self._by_wanted.get((wanted, after))
         if found is None:
@@ -71,7 +71,7 @@ class Follower:
         self._news = asyncio.Event()
 
     def tell(self, batch: Batch) -> None:
-        """One that does not keep up loses what it was told, and has to read the log up to `from_ms` itself."""
+        """Queues a batch. A follower that cannot keep up loses its queue, and reads the log up to `from_ms` itself."""
         self._batches.append(batch)
         if sum(len(waiting.events) for waiting in self._batches) > MOST_QUEUED:
             self._batches.clear()

@@ -20,7 +20,7 @@ class Halves:
         self._total = 0
 
     def grew(self, sender: Sender, size: int) -> None:
-        """So much of it has come by now."""
+        """The incomplete input of this sender now has this size."""
         whose, before = self._sizes.get(sender, (sender.whose, 0))
         self._sizes[sender] = whose, size
         self._add(whose, size - before)

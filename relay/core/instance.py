@@ -114,7 +114,7 @@ class Instance:
     # -- clockwork
 
     async def run(self) -> None:
-        """Everything that an instance does by itself. A part that fails takes the instance down."""
+        """Runs all background parts of an instance. If one fails, the instance stops."""
         lease_s = self.settings.heartbeat_s / LEASES_PER_HEARTBEAT
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self._subscriber.run(), name="wakes")

@@ -139,7 +139,7 @@ def submit(
     via: str = "",
     to_task_only: bool = False,
 ) -> None:
-    """A message that is checked and paid for goes to its mailbox. `answer` hears once what became of it.
+    """Submits a checked and charged message to its mailbox. `answer` is called once with the outcome.
 
     `via` is the session that sent it, which is the first to get its receipt.
     A reply to a request that is `to_task_only` is read from its task, and goes to no mailbox.
@@ -170,7 +170,7 @@ def _tell(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome
 
 
 def _note(metrics: Metrics, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
-    """Counts, and tells who wants to know, what became of a message that was sent."""
+    """Counts and logs the outcome of a message."""
     if LIFE.isEnabledFor(logging.DEBUG):
         step = error.code if error else outcome.word
         LIFE.debug(step, extra={"sender": draft.sender, "to": draft.to, "id": draft.id})
@@ -198,7 +198,7 @@ class SendResult:
 async def submit_and_wait(
     store: Store, metrics: Metrics, sender: str, message: Message, *, to_task_only: bool
 ) -> tuple[AcceptOutcome, RelayError | None]:
-    """What became of a message, and why it was refused if it was."""
+    """The outcome of a message, and the reason if it was refused."""
 
     def ask(done: Callable[[tuple[AcceptOutcome, RelayError | None]], None]) -> None:
         def answer(_: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:

@@ -42,7 +42,7 @@ def is_followed() -> bool:
 
 
 def traced(message: Message, answer: Answer) -> Answer:
-    """Whoever traces this message also sees how long it took to store it."""
+    """Adds a span for the time to store this message, if it is traced."""
     spans = tracing.spans
     if spans is None or not message.headers or not (context := context_in(message.headers)):
         return answer
@@ -80,7 +80,7 @@ def note_settled(
     refused: Mapping[str, str],
     held_s: Iterable[float],
 ) -> None:
-    """A holder settled entries, of which some were refused; `held_s` is how long it had held those that it acked."""
+    """A holder settled entries; some may be refused. `held_s` has the hold times of the acked ones."""
     metrics.settled[how] += len(entries) - len(refused)
     for span_s in held_s:
         metrics.taken_to_acked.observe(span_s)

@@ -64,7 +64,7 @@ class Membership:
             self._departures.append((address, name, reason, next_active_at_ms))
 
     async def leave_again(self) -> None:
-        """Tells the store of those that it has not heard of."""
+        """Repeats the leaves that did not reach the store."""
         departures, self._departures = self._departures, []
         await asyncio.gather(*(self.leave(*departure) for departure in departures))
 

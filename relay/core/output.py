@@ -30,11 +30,11 @@ class OutputBudget:
         self._fresh_until = 0.0
 
     def share(self) -> int:
-        """What may wait for one reader now."""
+        """How many bytes may wait for one reader now."""
         return min(LARGEST_SHARE, (self.limit - self.used) // FREE_PARTS)
 
     def is_scarce(self) -> bool:
-        """Whether so much waits that one reader may have to wait for others."""
+        """Whether the waiting bytes may make readers wait for each other."""
         return self.used > self.limit // 4
 
     def patience_s(self) -> float:
@@ -81,20 +81,20 @@ class Output:
         self._progress_at = time.monotonic()
 
     def close(self) -> None:
-        """Nobody reads any more: whatever is still written is nobody's."""
+        """The reader is gone: further writes are not counted."""
         self._budget.outputs.discard(self)
         self._budget.used -= self.waiting + self.reserved
         self._budget = _NOBODYS
 
     def wrote(self, size: int) -> None:
-        """So much is about to go into the socket."""
+        """This many bytes are about to go into the socket."""
         self._written += size
         self._unflushed += size
         self.waiting += size
         self._budget.used += size
 
     def flushed(self) -> None:
-        """What was about to go into the socket is there."""
+        """The written bytes have gone into the socket."""
         self._unflushed = 0
         self.measure()
 
@@ -110,7 +110,7 @@ class Output:
         self._flushed = self._written - waiting
 
     def reserve(self, size: int) -> None:
-        """So much will be written; a negative size is no longer expected."""
+        """This many bytes will be written; a negative size cancels a reservation."""
         self.reserved += size
         self._budget.used += size
 

@@ -61,7 +61,7 @@ class ReceiptReader:
         return any((pushed.shard, pushed.outbox_entry) == (shard, outbox_entry) for _, pushed in self._pushed)
 
     def end(self) -> None:
-        """The session is over: what its client has not confirmed goes to the stream, for the next one."""
+        """The session has ended: unconfirmed receipts go to the stream, for the next session."""
         while self._pushed:
             self._receipts.hand_over(self._pushed.popleft()[1])
 
@@ -127,7 +127,7 @@ class ReceiptReader:
             self._receipts.forget(self._link.address, confirmed, partial(self._forgot, confirmed))
 
     def _forgot(self, confirmed: list[str], well: bool) -> None:
-        """What the store could not delete goes with what is confirmed next."""
+        """Receipts that the store could not delete are deleted with the next confirmation."""
         self._forgetting -= 1
         if not well:
             self._sent.extendleft(reversed(confirmed))

@@ -32,7 +32,7 @@ class Buckets:
         return min(self._burst, tokens + (now - at) * self._per_s)
 
     def _forget_full(self, now: float) -> None:
-        """If that is not enough, all are: that many remote addresses at once are no accident."""
+        """Forgets full buckets, or all if that is not enough: so many remote addresses at once are an attack."""
         self._left = {name: bucket for name, bucket in self._left.items() if self._tokens(name, now) < self._burst}
         if len(self._left) >= MAX_BUCKETS:
             self._left.clear()

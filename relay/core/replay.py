@@ -118,8 +118,8 @@ def for_replay(settings: Settings) -> Settings:
 
 
 async def replay(store: Store, rows: Iterable[Row], rate_per_s: float, sent: Callable[[int], None]) -> "Counter[str]":
-    """Sends messages in their order, no faster than the rate. Says what became of them: stored, duplicate, blocked,
-    expired, or the code of a refusal. What is there already is not stored again, so a replay may be repeated."""
+    """Sends messages in order, no faster than the rate. Returns the number of each outcome: stored, duplicate, blocked,
+    expired, or the code of a refusal. Replay is idempotent."""
     became: Counter[str] = Counter()
     metrics, began, count = Metrics(), time.monotonic(), 0
     for batch in _chunks(rows, min(AT_ONCE, max(1, int(rate_per_s)))):

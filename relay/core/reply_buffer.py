@@ -40,7 +40,7 @@ class ReplyBuffer:
         self._resume_at = 0  # when so few are expected
 
     def received(self, size: int) -> None:
-        """A frame of so many bytes has come."""
+        """A frame of this size has arrived."""
         self._bytes += size
 
     def expect(self, count: int) -> None:
@@ -71,7 +71,7 @@ class ReplyBuffer:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Shielded: whoever reads the client may wait for the same, and be cancelled."""
+        """Shielded: the reader of the client may wait for the same future, and be cancelled."""
         if self._waiter is None:
             self._waiter = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._waiter)
@@ -89,7 +89,7 @@ class ReplyBuffer:
         self._ask_flush()
 
     def refuse_entry(self, error: RelayError, entry: str) -> None:
-        """An entry is not settled; whoever settles counts all its entries as done at once."""
+        """An entry is not settled. The caller counts all its entries as done at once."""
         self._refusals.append({"entry": entry, **error.as_fields()})
         self._ask_flush()
 

@@ -175,7 +175,7 @@ class Session:
             self.receipts.read()
 
     def push_receipts(self, receipts: PushedReceipts) -> bool:
-        """Receipts that came straight from where the messages ended. False if they must wait in the store."""
+        """Receipts that were pushed by the ack. False if they must wait in the store."""
         return self.joined and not self.pump.is_closing and self.receipts.push(receipts)
 
     # -- frames in

@@ -65,7 +65,7 @@ class SessionSettling:
                 self._reply(received)
 
     def give_back(self, entries: list[str]) -> None:
-        """What came too late for a client that is about to go waits for another, uncounted."""
+        """Releases messages that arrived too late for a closing client; the attempt is not counted."""
         if entries:
             settlement = Settlement("release", self._link.address, self._holder, entries, lambda _: None)
             self._store.settling.settle(settlement)
@@ -96,7 +96,7 @@ class SessionSettling:
         self._spending.spend(len(settlement.entries), spent, SETTLING[how])
 
     def _kept(self, entries: list[str]) -> list[Taken] | None:
-        """The deliveries that are acked, if they are all at hand, in the lane of most messages, and not acked yet."""
+        """The deliveries of these entries, if all are held here at priority 0 and not acked yet."""
         found = [row for entry in set(entries) if (row := self._pump.held.get(entry)) is not None and "p" not in entry]
         if len(found) < len(entries) or any(row.is_acked for row in found):
             return None
@@ -105,7 +105,7 @@ class SessionSettling:
         return [self._pump.held[entry] for entry in entries]
 
     def _leave_unsettled(self, settlement: Settlement, granted: int | None, retry_after_ms: int) -> None:
-        """What the rate does not allow stays as it is, and may be settled later."""
+        """Refuses the entries that the rate does not allow; they may be settled later."""
         left = settlement.entries[granted or 0 :]
         if left:
             del settlement.entries[granted or 0 :]
@@ -131,7 +131,7 @@ class SessionSettling:
         self._pump.run()
 
     def _let_go(self, how: str, entries: list[str], refusals: dict[str, str]) -> list[float]:
-        """Frees the window of what the client holds no more; how long it had held what it acked."""
+        """Frees the window of settled entries. Returns the hold times of the acked ones."""
         now_ms, held, held_s = self._store.clock.now_ms(), self._pump.held, []
         for entry in entries:
             row = held.get(entry)

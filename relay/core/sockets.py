@@ -29,7 +29,7 @@ class Sockets:
         self._all_closed = asyncio.Event()
 
     def opened(self, socket: Socket) -> bool:
-        """A socket is there. False when it is one too many."""
+        """Registers a socket. False if there are too many."""
         self._open.add(socket)
         self._metrics.connections = len(self._open)
         return len(self._open) <= self._max_connections
@@ -50,11 +50,11 @@ class Sockets:
                     await self._all_closed.wait()
 
     def hurry(self, socket: Socket) -> None:
-        """This one waits for something that time brings: it is told of every moment, until it is closed."""
+        """This socket is ticked every time until it is closed."""
         self._hurried.add(socket)
 
     def in_turn(self) -> list[Socket]:
-        """Those that are to be told of this moment: each has its turn once in TURNS, and some have no time for that."""
+        """The sockets to tick now: each once in TURNS, and hurried ones every time."""
         if not self._round:
             self._round = list(self._open)
             self._each_time = -(-len(self._round) // TURNS)

@@ -17,24 +17,24 @@ class Stranger:
         self._pause, self._resume = pause, resume
 
     def limit(self, most: int) -> None:
-        """From now on there may be so many bytes at once."""
+        """Sets the limit of unhandled bytes."""
         self._most = most
         self._check()
 
     def sent(self, size: int) -> bool:
-        """So many bytes have come. False if they are to be forgotten."""
+        """Counts received bytes. False if they are to be dropped."""
         self.unread += size
         if not self._is_dropped:
             self._check()
         return not self._is_dropped
 
     def answered(self) -> None:
-        """What came so far is dealt with."""
+        """The input so far has been handled."""
         self.unread = 0
         self.release()
 
     def drop(self) -> bool:
-        """What goes on to come is forgotten, so that the stranger can hear why. False if it has sent little."""
+        """Drops further input, so that the stranger can read why. False if it has sent little."""
         if self._is_held:
             self._is_dropped = True
             self.release()

@@ -18,7 +18,7 @@ class TaskState:
 
 
 async def task_state(store: Store, task: Task) -> TaskState:
-    """How a task ended is kept with it, for the mailbox forgets it sooner than the task. Raises StoreUnavailable."""
+    """The end of a task is kept with it, because the mailbox forgets it sooner. Raises StoreUnavailable."""
     if task.reply is not None:
         return TaskState("replied")
     if task.ended is not None:

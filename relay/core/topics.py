@@ -43,6 +43,6 @@ class Topics:
 
 
 def publication(topic: str, sender: str, payload: bytes) -> bytes:
-    """What travels over the channel: the topic, and the frame that subscribers get."""
+    """The published bytes: the topic, and the frame for subscribers."""
     frame = {"op": "event", "topic": topic, "from": sender, "payload": orjson.Fragment(payload)}
     return orjson.dumps(topic) + b"\n" + orjson.dumps(frame)

@@ -88,13 +88,13 @@ class WakeDispatcher:
             session.pump.lose(entry, others_first)
 
     def _left(self, name: str, shard: int, entry: str) -> None:
-        """Receipts are still in an outbox: not heard of here, or not confirmed by their sender."""
+        """Receipts are still in an outbox: the push was lost, or the sender has not confirmed them."""
         session = self._sessions.get(name)
         if session is None or not session.receipts.has(shard, entry):
             self._background.spawn(self._fetch_receipts(name, shard, entry))
 
     async def _fetch_receipts(self, name: str, shard: int, entry: str) -> None:
-        """What a client has confirmed in this moment is soon gone from the outbox, and must not be sent again."""
+        """Waits first: receipts that were just confirmed are about to be deleted, and must not be sent again."""
         await asyncio.sleep(CONFIRMED_WITHIN_S)
         with suppress(RelayError):  # a worker finds it again
             if receipts := await self._store.receipts.in_outbox(name, shard, entry):
@@ -120,7 +120,7 @@ class WakeDispatcher:
         self._notifier.notify(("replaced", name))
 
     async def _disown(self, address: str) -> None:
-        """The store believes that an agent is served here, and it is not."""
+        """The store has sessions of this agent here that do not exist: ends them."""
         registered: dict[str, str] = {}
         with suppress(RelayError):  # the next wake tells of it again
             (registered,) = await self._store.presence.registered(self._store.keys.shard(address), [address])

@@ -53,7 +53,7 @@ def workers(
 
 
 def shard(facts: ShardFacts, keys: Keys, settings: Settings, now_ms: int) -> Iterator[Finding]:
-    """What is late in one shard."""
+    """What is overdue in one shard."""
     yield from _late(facts, keys, settings, now_ms)
     if facts.dead_instances:
         names = ", ".join(sorted(facts.dead_instances))
@@ -105,7 +105,7 @@ def deaf(instances: list[str]) -> Iterator[Finding]:
 
 
 def mailbox(faults: MailboxFaults, box: str, entries_box: str) -> Iterator[Finding]:
-    """What does not fit together in one mailbox; `box` is its key, `entries_box` its index."""
+    """Inconsistencies in one mailbox; `box` is its key, `entries_box` its index."""
     address = faults.address
     if faults.ghosts:
         yield error(

@@ -25,7 +25,7 @@ class Examined:
 async def examine(
     store: Store, every_s: Mapping[str, float], examined: Examined, most_mailboxes: int = MOST_MAILBOXES
 ) -> AsyncIterator[Finding]:
-    """Everything that is wrong. It reads, and changes nothing. Raises StoreUnavailable."""
+    """All findings. It only reads. Raises StoreUnavailable."""
     servers = await store.checkup.servers()
     for facts in servers:
         examined.config_hidden = examined.config_hidden or facts.config is None
@@ -49,7 +49,7 @@ async def examine(
 
 
 def _of_node(finding: Finding, name: str) -> Finding:
-    """The same, said of one node of a Cluster."""
+    """The same finding, with the name of a Cluster node."""
     host, _, port = name.rpartition(":")
     command = f"redis-cli -h {host} -p {port}"
     return replace(finding, what=f"{name}: {finding.what}", fix=finding.fix.replace("redis-cli", command))

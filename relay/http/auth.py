@@ -15,7 +15,7 @@ WHO = web.RequestKey("who", Identity)  # whose a request is, once that is known
 
 @web.middleware
 async def charge(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whoever calls spends of its rate what the call costs."""
+    """Charges the call to the caller's rate."""
     described = operation_of(request.match_info.handler)
     if described is not None and described.price:
         await pay(request.app[INSTANCE].store, identity(request).address, described.price)
@@ -23,7 +23,7 @@ async def charge(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def identity(request: web.Request, *scopes: str) -> Identity:
-    """Who is asking, with one of these scopes, else of those that the call names. Raises Unauthorized, Forbidden."""
+    """The caller, who needs one of these scopes, by default those of the operation. Raises Unauthorized, Forbidden."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
         raise Unauthorized("a token is needed: Authorization: Bearer …")

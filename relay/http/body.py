@@ -23,7 +23,7 @@ class RequestBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _explain(error: str) -> str:
-    """What was wrong with a body, with the name that was meant for one that is not known."""
+    """The error of a body, with a suggestion for an unknown name."""
     unknown = _UNKNOWN.search(error)
     if unknown is None:
         return error

@@ -15,6 +15,6 @@ def check_names(given: Iterable[str], known: Iterable[str], what: str) -> None:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What a caller may have meant, or nothing. The name itself may be known elsewhere, and is not meant."""
+    """A suggestion for an unknown name, or nothing. The name itself is never suggested."""
     near = get_close_matches(name, [other for other in known if other != name], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

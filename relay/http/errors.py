@@ -81,7 +81,7 @@ def _other_method(request: web.Request, error: web.HTTPMethodNotAllowed) -> web.
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:
-    """Whoever sends what is not even HTTP, or leaves in the middle of a body, does not fill the log."""
+    """Input that is not HTTP, and callers that leave within a body, are not logged."""
     error = record.exc_info[1] if record.exc_info else None
     is_gone = isinstance(error, RuntimeError) and str(error) == "Connection closed."  # aiohttp has no class for it
     return not isinstance(error, HttpProcessingError) and not is_gone

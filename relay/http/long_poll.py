@@ -43,7 +43,7 @@ class LongPollLimit:
 
     @contextmanager
     def slot(self, who: Identity) -> Iterator[None]:
-        """Raises RateLimited for one too many."""
+        """Raises RateLimited over the limit."""
         if self._open[who.address] >= MAX_LONG_POLLS:
             raise RateLimited(f"at most {MAX_LONG_POLLS} calls may wait at once", retry_after_ms=WAIT_AGAIN_MS)
         self._open[who.address] += 1

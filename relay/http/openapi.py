@@ -177,7 +177,7 @@ def _responses(known: Operation, by_type: dict[int, Any]) -> dict[str, Any]:
 
 
 def _errors(known: Operation) -> dict[int, list[type[RelayError]]]:
-    """What can go wrong, by status: what the call says, and what all calls of its kind share."""
+    """Errors by status: those of the operation, and those that all operations of its kind share."""
     errors: list[type[RelayError]] = list(known.errors)
     if known.scopes is not None:
         errors += [Malformed, Unauthorized, Forbidden]
@@ -197,7 +197,7 @@ _READER = Path(__file__).with_name("reader.html").read_text()
 
 
 def _hashes(tag: str) -> str:
-    """What a page's policy says of the inline text of a tag: these, and no others."""
+    """Hashes of a tag's inline text, for the page's content security policy."""
     texts = re.findall(rf"<{tag}>(.*?)</{tag}>", _READER, re.DOTALL)
     return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
 

@@ -38,7 +38,7 @@ class EventStream:
         await self._response.write(b"%bevent: %b\ndata: %b\n\n" % (place, event.encode(), lines))
 
     async def send_frames(self, frames: bytes) -> None:
-        """Events that are encoded already. Of many no more than a piece is buffered for a slow reader."""
+        """Sends encoded events. For a slow reader at most one piece is buffered."""
         self._written_at = time.monotonic()
         for start in range(0, len(frames), PIECE_BYTES):
             await self._response.write(frames[start : start + PIECE_BYTES])

@@ -7,7 +7,7 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
 
 
 def escape(text: str) -> str:
-    """Text that can stand in a tab-separated column."""
+    """Text escaped for a tab-separated column."""
     if "\\" in text or "\t" in text or "\n" in text or "\r" in text:
         return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
     return text

@@ -76,7 +76,7 @@ def _messages(text: str) -> list[str] | None:
 
 
 def _elements(text: str, at: int) -> tuple[list[str], int]:
-    """What stands between the commas of an array, and where it ends."""
+    """The elements of an array, and where it ends."""
     pieces: list[str] = []
     more, at = True, _past(text, at, "[")
     while more and len(pieces) < MAX_MESSAGES_PER_FRAME:
@@ -105,7 +105,7 @@ def _past(text: str, at: int, mark: str = "") -> int:
 
 
 def names_of(raw: Raw) -> dict[str, str | None]:
-    """Id and recipient of a message, as far as they can be made out, for its refusal."""
+    """Id and recipient of a message for its refusal, as far as they are readable."""
     try:
         written = _names.decode(raw)
         names = {"id": _text(bytes(written.id)), "to": _text(bytes(written.to))}
@@ -119,7 +119,7 @@ def _text(written: bytes) -> Any:
 
 
 def _names_apart(raw: bytes) -> dict[str, Any]:
-    """The same of what msgspec cannot read, and the frame was salvaged for: it is not large."""
+    """The same for a message that msgspec cannot read. Its frame was salvaged, so it is not large."""
     try:
         message = json.loads(raw)
     except (ValueError, RecursionError):

@@ -110,7 +110,7 @@ class Accepting:
             self._accepts.put_back(again[0].shard, again)
 
     def _answer(self, drafts: list[Draft], results: list[Any]) -> list[Draft]:
-        """Tells what became of each; returns those whose mailbox uses lanes that were not named."""
+        """Answers each draft; returns those whose mailbox uses lanes that the call did not name."""
         in_order = [draft for drafts_of in plain_accept.by_mailbox(drafts).values() for draft in drafts_of]
         again = []
         for draft, result in zip(in_order, results, strict=True):
@@ -123,7 +123,7 @@ class Accepting:
 
 
 def per_shard(most: int, shards: int) -> int:
-    """What a shard may have of a number that is meant for all: twice its share, for names do not fall evenly."""
+    """A shard's part of a limit for all shards: twice its share, because names are distributed unevenly."""
     return most if shards == 1 else -(-2 * most // shards)
 
 

@@ -115,7 +115,7 @@ class Agents:
         self._walks = asyncio.Semaphore(MAX_WALKS)
 
     async def registration(self, address: str) -> dict[str, Any] | None:
-        """What is known of an agent, or None."""
+        """The registration of an agent, or None."""
         value = await self._pipeline.command("HGET", self._keys.agents(self._keys.shard(address)), address)
         return orjson.loads(value) if value else None
 
@@ -141,7 +141,7 @@ class Agents:
         return known is not None and same_key(known.get("key", ""), key)
 
     async def _claim(self, address: str, key: str) -> dict[str, Any] | None:
-        """What is registered then: the first wins. None if something waits there, which may be somebody else's."""
+        """Registers a key at a free address: the first wins. None if the address has data, perhaps of another agent."""
         registration = orjson.dumps({"key": key, "registered_at_ms": self._encoder.clock.now_ms()}).decode()
         packet = self._with_streams("claim", address, [address, registration])
         value = await self._pipeline.reply(packet, must_last=True)
@@ -174,7 +174,7 @@ class Agents:
         await self.register(address, card=card.decode())
 
     async def describe(self, addresses: list[str], viewer: str = "", most_sessions: int = 0) -> list[Description]:
-        """What there is to say of each agent, known or not: to a viewer whom it has blocked, as if it had not."""
+        """Describes each agent, registered or not. A blocked viewer sees no sign of the block."""
         by_shard: dict[int, list[str]] = {}
         for address in addresses:
             by_shard.setdefault(self._keys.shard(address), []).append(address)
@@ -232,7 +232,7 @@ class Agents:
         return sorted(value.decode().split("\n")) if value else []
 
     async def thread_state(self, sender: str, recipient: str, thread: str, *, for_sender: bool = True) -> ThreadState:
-        """What of a thread was accepted and what of it is settled, as the sender or the recipient sees it."""
+        """What was accepted and what is settled of a thread, for the sender or the recipient."""
         key = f"{pair_key(sender, recipient)}\t{escape(thread)}"
         async with nullcontext() if thread else self._walks:
             return await self._thread_state(key, recipient, for_sender)

@@ -62,7 +62,7 @@ class Anomalies:
         return now_ms - anomaly.last_ms <= self._active_ms
 
     async def of(self, tenant: str) -> list[Anomaly]:
-        """What is kept of a tenant, the latest first; of what was seen last at the same time, the worst."""
+        """The anomalies of a tenant, latest first, then by severity."""
         flat = await self._pipeline.command("HVALS", self._keys.anomalies(tenant))
         found = [msgspec.json.decode(text, type=Anomaly) for text in flat]
         return sorted(found, key=_latest_and_worst)

@@ -8,7 +8,7 @@ Answer = TypeVar("Answer")
 
 
 async def answer_to(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
-    """What the callback that `ask` is given is called with. A caller that goes away does not disturb the call."""
+    """Awaits the value that `ask` passes to its callback. A caller that goes away does not disturb the call."""
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     ask(answer.set_result)
     return await asyncio.shield(answer)

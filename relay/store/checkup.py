@@ -135,7 +135,7 @@ class Checkup:
             last = f"({names[-1].decode()}"
 
     async def mailbox(self, address: str) -> MailboxFaults:
-        """What is wrong with it, in all its lanes."""
+        """The faults of a mailbox, in all its lanes."""
         faults = MailboxFaults(address)
         lanes = await self._pipeline.command("HGET", self._keys.lanes(self._keys.shard(address)), address)
         for priority in ("0", *(digit for digit in ALL_LANES[:-1] if lanes and digit in lanes.decode())):
@@ -167,7 +167,7 @@ class Checkup:
         return None
 
     async def lost_ids(self, shard: int) -> AsyncIterator[tuple[str, str]]:
-        """Messages that the index names, and no mailbox has: sending them again would be taken for a repetition."""
+        """Messages that are in the index but in no mailbox: sending them again would count as a duplicate."""
         cursor = b"0"
         while True:
             cursor, flat = await self._pipeline.command("HSCAN", self._keys.ids(shard), cursor, "COUNT", NAMES_AT_ONCE)

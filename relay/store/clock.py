@@ -14,7 +14,7 @@ class Clock:
 
     @staticmethod
     def own_ms() -> int:
-        """What this machine's clock says."""
+        """The time of this machine's clock."""
         return time.time_ns() // 1_000_000
 
     def heard(self, server_ms: int, asked_ms: int, heard_ms: int) -> None:

@@ -43,7 +43,7 @@ class DeadLetters:
     async def page(
         self, address: str, after: str, limit: int, with_body: bool = False
     ) -> tuple[str | None, list[DeadLetter]]:
-        """What comes next in the box: behind which entry to go on, or None at the end, and the letters. A page of
+        """The next page of the box: the entry to continue after, or None at the end, and the letters. A page of
         large ones is short."""
         packet = self._packet("dead", address, [after, limit, with_body])
         following, rows = await self._pipeline.reply(packet)

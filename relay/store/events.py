@@ -31,12 +31,12 @@ class Event:
 
     @property
     def life(self) -> tuple[str, str, str]:
-        """Which entry of which mailbox it is about."""
+        """The mailbox and entry of the event."""
         return self.fields["tenant"], self.fields["to"], self.fields["entry"]
 
     def as_if_not_blocked(self) -> "Event":
-        """What the event of a blocked message is to whoever must not know of the block: one of a message that waits,
-        or that found a full mailbox."""
+        """The event of a blocked message for viewers that must not know of the block: a waiting message, or a full
+        mailbox."""
         match self.fields["kind"], self.fields["reason"]:
             case "refused", "blocked":
                 return Event(self.position, self.shard, self.fields | {"kind": "accepted", "reason": ""})
@@ -55,7 +55,7 @@ class Event:
         return Event(self.position, self.shard, fields | {"kind": "taken", "at_ms": at_ms, "reason": ""})
 
     def as_fields(self) -> dict[str, Any]:
-        """What an operator is shown: no empty columns, whole addresses."""
+        """The event for operators: without empty columns, with full addresses."""
         shown = {name: value for name, value in self.fields.items() if value not in ("", None)}
         if "instance" not in shown and "who" in shown:
             shown["instance"] = shown["who"].partition(".")[0]

@@ -40,7 +40,7 @@ class Wanted:
     sees_blocks: bool = True  # as an admin does, who may also read the lists of the blocked
 
     def words(self) -> list[str]:
-        """What history.lua can choose by; the rest of the choice is fits()."""
+        """The filters that history.lua applies; fits() applies the rest."""
         # A first delivery is told by what ends it, and the arrival of a blocked message by another kind.
         told_otherwise = {"taken"} if self.sees_blocks else {"taken", "accepted"}
         kinds = set() if self.kinds & told_otherwise else self.kinds
@@ -51,7 +51,7 @@ class Wanted:
         ]
 
     def seen(self, event: Event) -> Event | None:
-        """The event as whoever asks may see it, if it is one of those."""
+        """The event as the caller may see it, if it matches."""
         shown = event if self.sees_blocks else event.as_if_not_blocked()
         return shown if self._fits(shown) else None
 
@@ -100,8 +100,8 @@ class History:
     async def since(
         self, from_ms: int, wanted: Wanted, most_bytes: int = FOLLOWED_BYTES, before_ms: int | None = None
     ) -> tuple[int, bool, list[Event]]:
-        """What all logs have from that millisecond on, and before the other: where to go on, whether there is more by
-        now, and the events in one order that never changes. About `most_bytes` of events, and a page of a log at least.
+        """The events of all logs between two milliseconds, in a stable order, with the cursor to continue and whether
+        there is more. Returns about `most_bytes` of events, and at least a page of a log.
 
         Only milliseconds that are over are read, so no event can appear before the cursor.
         """
@@ -173,7 +173,7 @@ class _LookBack:
         del self._found[self._limit + 1 :]
 
     def _newest_of(self, rows: list[Any], shard: int) -> Iterator[Placed]:
-        """Those that may be among the newest of all; the rest is not even parsed."""
+        """The entries that may be among the newest of all; the rest is not parsed."""
         given = 0
         for row in rows:
             if len(self._found) > self._limit and _id_of(row) < self._found[-1][0][:2]:

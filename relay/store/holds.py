@@ -43,7 +43,7 @@ class Holds:
         self._keys = encoder.keys
 
     async def of(self, addresses: list[str]) -> dict[str, list[SessionHolds]]:
-        """Who holds messages of these mailboxes."""
+        """The holders of messages in these mailboxes."""
         by_shard: dict[int, list[str]] = {}
         for address in addresses:
             by_shard.setdefault(self._keys.shard(address), []).append(address)
@@ -83,7 +83,7 @@ class Holds:
         await self._pipeline.reply(keyed_packet(script("keep"), key, KEEP_ANSWER_MS, token))
 
     async def answered(self, instance: str) -> str:
-        """What an instance answered last; empty if it has not for long."""
+        """The last answer of an instance to a probe; empty if there was none for long."""
         answer: bytes = await self._pipeline.command("GET", self._keys.probe(instance)) or b""
         return answer.decode()
 

@@ -124,7 +124,7 @@ class Keys:
         return self.tag(shard) + "paused"
 
     def state_keys(self, shard: int) -> list[str]:
-        """What scripts that tell a message's state need besides the shard's keys, in the order of states.lua."""
+        """The keys that scripts with states.lua need besides the shard's keys, in its order."""
         return [self.windows(shard), self.paused(shard)]
 
     def instances(self, shard: int) -> str:

@@ -32,7 +32,7 @@ class LockToken:
 
     @property
     def backlog_end(self) -> str:
-        """What came before this was stored when the puller asked."""
+        """Entries up to this one were stored before the puller asked."""
         return f"{self.asked_ms}-0"
 
     @property
@@ -45,7 +45,7 @@ class LockToken:
 
     @classmethod
     def parse(cls, text: str, entry: str) -> "LockToken":
-        """The token that an entry is to be settled with. One that is not this entry's is nobody's."""
+        """Parses the lock token of an entry. A token of another entry is invalid."""
         match = _TOKEN.fullmatch(text)
         if match is None or match[3] != entry:
             return cls(0, 0, entry, PULLER)
@@ -70,7 +70,7 @@ class Leases:
         asked_ms: int,
         waited: bool = False,
     ) -> list[tuple[Taken, LockToken]]:
-        """Leases up to `most` messages of about `most_bytes`, but one at least, to whoever asked then.
+        """Leases up to `most` messages of about `most_bytes`, but at least one.
 
         Raises Busy or StoreUnavailable."""
         # Two leases of one consumer are told apart: what the first gave back is not the second's to settle.

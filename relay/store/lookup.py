@@ -70,7 +70,7 @@ class MessageLookup:
         )
 
     async def holder(self, recipient: str, entry: str) -> tuple[str, int] | None:
-        """Who holds an entry that is known to be held, and since when; None if it is not any more."""
+        """The holder of a held entry, and since when; None if it is no longer held."""
         parsed = parse_entry(entry)
         assert parsed is not None
         stream_id, priority = parsed
@@ -82,7 +82,7 @@ class MessageLookup:
         return unescape(consumer.decode()), self._encoder.clock.now_ms() - idle_ms
 
     async def bodies(self, recipient: str, entries: Iterable[str]) -> dict[str, bytes]:
-        """What recipients get of these entries, of those that are in the mailbox."""
+        """The bodies of those entries that are in the mailbox."""
         found: dict[str, bytes] = {}
         for entry in entries:
             parsed = parse_entry(entry)

@@ -32,7 +32,7 @@ class Memory:
         self._added -= added
 
     def add(self, messages: int, payload_bytes: int) -> None:
-        """So much goes to the server now, or in even parts to the masters of a Cluster."""
+        """Adds bytes that go to the server now, or in equal parts to the masters of a Cluster."""
         added = payload_bytes + payload_bytes // ROUNDED_UP + messages * OVERHEAD_BYTES
         self._added += added / self._masters
 

@@ -112,7 +112,7 @@ class Observing:
         await self._pipeline.reply(keyed_packet(script("keep"), self._keys.observed, self._keep_ms, text))
 
     async def read(self, shard: int, place: Place, reach: Reach, most_bytes: int) -> Part:
-        """What came behind that place, up to the last entry of `reach` and to about so many bytes."""
+        """Entries after that place, up to the last entry of `reach` and about this many bytes."""
         logged: list[Logged] = []
         after, read, count = place.entry, 0, FIRST_COUNT
         while read < most_bytes and after != reach.last:

@@ -37,7 +37,7 @@ class Overdue:
 
 
 def _by_mailbox(members: list[str]) -> dict[str, list[str | int]]:
-    """What overdue.lua wants to know of each mailbox: kind, lane index, stream id, kind, …"""
+    """The arguments of overdue.lua for each mailbox: kind, lane index, stream id, kind, …"""
     mailboxes: dict[str, list[str | int]] = {}
     for member in members:
         kind, address, entry = member.split("\t")

@@ -80,7 +80,7 @@ class Presence:
         asked_ms: int | None = None,
         window: int | None = None,
     ) -> Joined:
-        """Begins to serve a mailbox; an exclusive session takes over from whoever asked before it.
+        """Begins to serve a mailbox. An exclusive session replaces sessions that asked earlier.
 
         Raises StoreUnavailable, and Busy if a session that it would replace asked later."""
         asked_ms = self._encoder.clock.now_ms() if asked_ms is None else asked_ms
@@ -180,7 +180,7 @@ class Presence:
         )
 
     async def instances(self, shard: int) -> dict[str, int]:
-        """Until when each instance is believed to be alive."""
+        """When the lease of each instance ends."""
         flat = await self._pipeline.command("HGETALL", self._keys.instances(shard))
         return {flat[n].decode(): int(flat[n + 1]) for n in range(0, len(flat), 2)}
 
@@ -214,7 +214,7 @@ class Presence:
         await self._pipeline.command("HSET", key, address, f"{seen.partition(chr(9))[0]}\t{next_active_at_ms}")
 
     async def seen(self, addresses: list[str]) -> dict[str, PresenceInfo]:
-        """What is known of each: three commands a shard, however many are asked for."""
+        """The presence of each agent, with three commands per shard."""
         by_shard: dict[int, list[str]] = {}
         for address in dict.fromkeys(addresses):
             by_shard.setdefault(self._keys.shard(address), []).append(address)

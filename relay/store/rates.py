@@ -35,7 +35,7 @@ class Want:
 
     @property
     def least(self) -> int:
-        """What one more operation needs than the balance has."""
+        """How much the balance lacks for one more operation."""
         return self.price - self.balance % self.price
 
 
@@ -54,8 +54,8 @@ class Rates:
         self._wants = ShardBatcher[Want](pipeline, self._encode, self._granted, most=500)
 
     def spend(self, sender: str, count: int, got: Granted, price: int = MESSAGE) -> None:
-        """Spends up to `count` operations; `got` is called at once when that much is at hand, else when the store has
-        answered. What costs more than the whole burst costs the whole burst."""
+        """Spends up to `count` operations. `got` is called at once if the local balance is enough, else when the store
+        has answered. An operation that costs more than the whole burst costs the whole burst."""
         if self._per_s == 0:
             got(count, 0)
             return

@@ -97,15 +97,15 @@ class Receipts:
     async def left_in_outbox(
         self, shard: int, after: str, older_than_ms: int, limit: int
     ) -> list[tuple[bytes, list[bytes]]]:
-        """Outbox entries from there on that nobody has brought on since then."""
+        """Outbox entries from that place on that are older than this time."""
         reply = await self._pipeline.command(
             "XRANGE", self._keys.outbox(shard), after, f"({older_than_ms}-0", "COUNT", limit
         )
         return [(entry, fields) for entry, fields in reply]
 
     async def left_behind(self, shard: int, entry: bytes, fields: list[bytes]) -> None:
-        """An outbox entry that nobody has brought on: the instance of the session that sent the messages may not have
-        heard of it, or it is the sender who has not confirmed it. If there is no such instance, it is forwarded."""
+        """Handles an old outbox entry: reminds the instance of the sending session, which may have missed the push or
+        may wait for the sender's confirmation. If there is no such instance, the entry is forwarded."""
         session = fields[1].decode() if fields[0] == b"via" else ""
         if not session or not await self._is_told(shard, entry, session, fields[3]):
             self.forward(shard, entry, fields)
@@ -120,7 +120,7 @@ class Receipts:
         return bool(await self._pipeline.command(self._encoder.publish, channel, line))
 
     async def in_outbox(self, session: str, shard: int, entry: str) -> PushedReceipts | None:
-        """What an outbox entry has for a session; None if that is done with. Raises StoreUnavailable."""
+        """The receipts of an outbox entry for a session; None if they are done. Raises StoreUnavailable."""
         rows = await self._pipeline.command("XRANGE", self._keys.outbox(shard), entry, entry)
         if not rows:
             return None
@@ -167,7 +167,7 @@ class Receipts:
     # -- the sender's side
 
     def read(self, address: str, after: str, got: Callable[[list[ReceiptBatch] | None], None]) -> None:
-        """What waits for a sender behind the cursor `after`: None if the store is away."""
+        """Reads the receipts of a sender after the cursor `after`; None if the store is away."""
 
         def done(outcome: Outcome) -> None:
             if isinstance(outcome, Exception):

@@ -59,7 +59,7 @@ class Roster:
         return sorted(name for page in pages for name in page if not ends or name <= min(ends)), not ends
 
     async def sums(self, tenant: str) -> Sums:
-        """What a tenant has in all shards: three small questions a shard, however much that is."""
+        """The totals of a tenant over all shards, with three small commands per shard."""
         sums = await asyncio.gather(*(self._sums(shard, tenant) for shard in range(self._keys.shards)))
         return sum(sums, Sums(0, 0, 0, 0, 0))
 

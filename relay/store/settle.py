@@ -253,6 +253,6 @@ def _tell(settlements: list[Settlement], refused: list[Any]) -> None:
 
 
 def failure(reason: str, retry: bool, delay_s: float | None) -> Extra:
-    """What nack.lua needs to know of a failed attempt: retry, delay_ms or -1, reason, reason as JSON or ''."""
+    """The arguments of nack.lua for a failed attempt: retry, delay_ms or -1, reason, reason as JSON or ''."""
     delay_ms = -1 if delay_s is None else int(delay_s * 1_000)
     return (retry, delay_ms, escape(reason), orjson.dumps(reason).decode() if reason else "")

@@ -178,7 +178,7 @@ async def open_store(
     owner = asyncio.current_task()
 
     def stop_owner(part: "asyncio.Task[None]") -> None:
-        """Without its parts nothing works: whoever uses the store ends, rather than wait for ever."""
+        """Stops the owner of the store if a part has failed, so that it does not wait forever."""
         if not part.cancelled() and part.exception() is not None and owner is not None:
             log.critical("store_failed", extra={"part": part.get_name()}, exc_info=part.exception())
             owner.cancel()

@@ -62,7 +62,7 @@ class Trimming:
         return count
 
     async def cut(self, shard: int, keep: int) -> int:
-        """Leaves so many entries; says how many went. What no archive had read is counted in the store."""
+        """Cuts a log to this many entries; returns how many were removed. Unarchived ones are counted in the store."""
         packet = self._encoder.packet(script("trim"), shard, [keep], keys=[self._keys.archived(shard)])
         count, _ = await self._pipeline.reply(packet)
         return int(count)

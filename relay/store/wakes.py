@@ -50,7 +50,7 @@ def _lines(text: bytes) -> list[list[str]]:
 
 
 def _pushes(flat: list[Any]) -> list[Push]:
-    """session, total, count, and so many times: handle, seq, head, opts, body."""
+    """Parses session, total, count, and for each message: handle, seq, head, opts, body."""
     pushes = []
     n = 0
     while n < len(flat):

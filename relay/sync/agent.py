@@ -138,7 +138,7 @@ class _Company(_Opened):
         LOOP.call(self._agent.publish(topic, payload))
 
     def subscribe(self, *topics: str) -> Iterator[Event]:
-        """What is published on these topics from now on.
+        """Publications on these topics from now on.
 
         >>> import threading
         >>> threading.Timer(0.05, lambda: alice.publish("news", "hello")).start()
@@ -164,7 +164,7 @@ class _Company(_Opened):
         return LOOP.call(self._agent.unblock(*agents))
 
     def presence(self, *agents: str) -> dict[str, PresenceInfo]:
-        """Who is there.
+        """Who is online.
 
         >>> bob.live()
         >>> alice.presence("bob")["acme/bob"].online
@@ -173,7 +173,7 @@ class _Company(_Opened):
         return LOOP.call(self._agent.presence(*agents))
 
     def sync(self, peer: str, thread: str = "") -> SyncState:
-        """What each side of a thread has.
+        """The state of both sides of a thread.
 
         >>> alice.sync("bob", "t").sent.last_seq
         0
@@ -221,7 +221,7 @@ class Agent(_Sending, _Receiving, _Company):
 
     @property
     def state(self) -> State:
-        """What the connection is doing.
+        """The current state of the connection.
 
         >>> alice.live()
         >>> type(alice.state).__name__
@@ -230,7 +230,7 @@ class Agent(_Sending, _Receiving, _Company):
         return self._agent.state
 
     def states(self) -> Iterator[State]:
-        """What the connection is doing now, and then every change.
+        """The state of the connection, and then every change.
 
         >>> alice.live()
         >>> next(alice.states())
@@ -267,7 +267,7 @@ class Agent(_Sending, _Receiving, _Company):
         LOOP.call(self._agent.register_key())
 
     def pin(self, name: str, key: str) -> None:
-        """Believes this public key from now on.
+        """Trusts this public key from now on.
 
         >>> alice.pin("acme/bob", Key.generate().public)
         """

@@ -148,7 +148,7 @@ class Metrics(Collector):
 
 
 def registry(collector: Collector, instance: str) -> CollectorRegistry:
-    """What a process of the relay exports: its own counts, what it is made of, and what the system says of it."""
+    """The metrics of one process: its own counters, its versions, and its process statistics."""
     exported = CollectorRegistry()
     exported.register(collector)
     exported.register(BuildInfo(instance))

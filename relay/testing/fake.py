@@ -132,7 +132,7 @@ class FakeRelay:
         self.is_down = False
 
     def wipe(self) -> None:
-        """Everything that was stored is gone, and agents are told.
+        """Deletes everything that is stored, and tells the agents.
 
         >>> sent = await alice.send("carol", "hello")
         >>> await sent.accepted()

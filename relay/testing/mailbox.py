@@ -61,7 +61,7 @@ class Mailbox:
         return self.by_id.get((sender, id))
 
     def waiting(self, now: float) -> list[Entry]:
-        """What may be delivered, in order."""
+        """Entries that may be delivered, in order."""
         ready = [one for one in self.entries.values() if one.holder is None and one.ready_at <= now]
         return sorted(ready, key=lambda one: (-one.priority, one.number))
 

@@ -67,7 +67,7 @@ class Post:
     # -- in
 
     def send(self, sender: str, message: dict[str, Any]) -> str | Refusal:
-        """What becomes of a message: stored, duplicate, or a refusal."""
+        """The outcome of a message: stored, duplicate, or a refusal."""
         to = message.get("to") or ""
         is_named = bool(to) and set(to.replace("/", "", 1)) <= ALLOWED
         if message.get("payload") is None or not message.get("id") or not is_named:
@@ -119,7 +119,7 @@ class Post:
     # -- out
 
     def pump(self, box: Mailbox) -> None:
-        """Whoever has room gets what is next."""
+        """Delivers the next messages to sessions with room."""
         for session in self.sessions[box.address]:
             room = session.window - len(session.held)
             taken = box.waiting(self.clock.now())[:room] if room > 0 else []

@@ -229,7 +229,7 @@ class Connection:
         await self._until_room()
 
     async def _until_room(self) -> None:
-        """Returns when the client has read enough of what it was sent: until then it is not heard."""
+        """Returns when the client has read enough of its output. Until then its frames are not read."""
         transport = self._writer.transport
         assert transport is not None
         while self._output.room() == 0 and not self._writer.is_over and not transport.is_closing():
@@ -238,7 +238,7 @@ class Connection:
             self._room = None
 
     def _let_go(self) -> None:
-        """Whoever waits until the client has read something waits no more."""
+        """Ends the wait for room."""
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
@@ -287,7 +287,7 @@ class Connection:
             asyncio.get_running_loop().call_soon(self._look_for_room)  # the socket may take it all at once
 
     def tick(self, now: float) -> None:
-        """What time brings: pings, and the end of what is silent, slow or no longer allowed."""
+        """Sends pings, and closes a silent, slow or expired session."""
         settings = self._instance.settings
         if self._output.is_stuck(now):
             self.close("slow", 1_000)

@@ -63,7 +63,7 @@ class Handshake:
         return token.strip()
 
     async def choose_mode(self, identity: Identity, auth: Auth) -> None:
-        """Who does not say how it serves its mailbox does so as it is registered. Raises StoreUnavailable."""
+        """Without a mode in the auth frame, the registered one applies. Raises StoreUnavailable."""
         if auth.mode is None:
             registration = await self._instance.store.agents.registration(identity.address) or {}
             auth.mode = registration.get("mode") or "exclusive"
@@ -90,7 +90,7 @@ class Handshake:
         )
 
     def renew(self, session: Session, auth: Auth) -> Identity:
-        """Who a fresh token says that the session is. Raises Unauthorized, and then the old one counts on."""
+        """The identity of a fresh token for this session. Raises Unauthorized; then the old token stays in force."""
         if auth.token is None:
             raise Unauthorized("a session is renewed with a token")
         identity = self._tokens.verify(auth.token)

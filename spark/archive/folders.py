@@ -9,12 +9,12 @@ _AT_FDCWD, _RENAME_EXCHANGE, _RENAME_SWAP = -100, 2, 2
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder; nothing if there is none."""
+    """The names in a folder; empty if it does not exist."""
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def move(source: Path, target: Path) -> None:
-    """To a place where nothing is: whoever looks finds all of it or nothing."""
+    """Moves a folder atomically to a new place: a reader finds all of it or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
 
@@ -25,7 +25,7 @@ def can_exchange() -> bool:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Two folders change places in one step: whoever looks finds the one or the other, never both or none."""
+    """Exchanges two folders atomically: a reader finds the one or the other, never both or none."""
     system = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(first), os.fsencode(second)
     if sys.platform == "darwin":

@@ -62,7 +62,7 @@ class EventFile:
 
 
 def writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator[Written]]:
-    """What a task does with its ranges: one file a day, under a name that no other attempt has."""
+    """The work of a task on its ranges: one file per day, under a name that no other attempt has."""
 
     def write(rows: Iterable[Row]) -> Iterator[Written]:
         files: dict[int, EventFile] = {}

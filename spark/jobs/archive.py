@@ -99,7 +99,7 @@ class Positions:
         self._told = -1
 
     def tell(self, query: StreamingQuery) -> None:
-        """What Spark reports of a batch, it reports after the commit."""
+        """Writes the position of the last batch. Spark reports a batch only after its commit."""
         progress = query.lastProgress
         if progress is not None and progress.batchId > self._told and progress.sources[0].endOffset:
             self._write(json.loads(progress.sources[0].endOffset))

@@ -144,7 +144,7 @@ def _mailboxes(spark: SparkSession, options: argparse.Namespace, store: Store | 
 
 
 def _lost(spark: SparkSession, of_messages: DataFrame, mailboxes: Mailboxes, store: Store | None) -> DataFrame:
-    """What has no end in the archive, lies in no mailbox, and has not ended since either."""
+    """Messages without an end in the archive, in no mailbox, and without an end in the live log."""
     missing = (
         of_messages.transform(missing_from(mailboxes.rows))
         .transform(decidable(mailboxes.from_ms, mailboxes.until_ms, store is not None))

@@ -49,7 +49,7 @@ def _named(fields: list[bytes]) -> dict[str, str]:
 
 
 def _content(named: dict[str, str]) -> Row:
-    """What head, opts and body of an entry say; shard.lua tells what they are made of."""
+    """The columns in head, opts and body of an entry; shard.lua describes their format."""
     tenant, to, sender, message_id, kind, thread, priority, size = named["head"].split("\t")
     seq, accepted_at, expires_at, not_before, max_attempts, ack_ms, receipt, request = map(
         int, named["opts"].split("\t")[:8]

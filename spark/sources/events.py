@@ -78,7 +78,7 @@ class EventsReader(DataSourceReader):
         return others
 
     def partitions(self) -> Sequence[Lot]:
-        """One there must be, be it empty."""
+        """There must be at least one, even if it is empty."""
         with Store(self._place) as store:
             ranges = whole_logs(event_log.extents(store), self._tasks, self._pushed.since_ms, self._pushed.until_ms)
         return [Lot(ranges) for ranges in packed(ranges, self._tasks) or [[]]]

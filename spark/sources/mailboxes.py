@@ -69,7 +69,7 @@ class MailboxesReader(DataSourceReader):
         self._tasks = tasks
 
     def partitions(self) -> Sequence[Shards]:
-        """All boxes of an address are in one partition. One there must be, be it empty."""
+        """All boxes of an address are in one partition. There must be at least one, even if it is empty."""
         with Store(self._place) as store:
             shards = [Shard(shard, addresses) for shard, addresses in _addresses(store).items() if addresses]
         return [Shards(shards[n :: self._tasks]) for n in range(max(1, min(self._tasks, len(shards))))]
@@ -95,7 +95,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def _addresses(store: Store) -> dict[int, list[str]]:
-    """Who has something in a box, by shard. Who has mail is asked first: what dies after that is found by its address.
+    """Agents with messages, by shard. Those with mail are read first, so a message that dies later is still found.
 
     Only SCAN finds all dead-letter boxes: some belong to agents that never registered and have no mail.
     """

@@ -19,7 +19,7 @@ def packed(ranges: Iterable[Range], tasks: int) -> list[list[Range]]:
 
 
 def whole_logs(extents: dict[int, Extent], tasks: int, since_ms: int, until_ms: int) -> Sequence[Range]:
-    """Everything that is there now and between these times; a log longer than a task's fair share comes in parts."""
+    """All logs as they are now, between these times. A log longer than a task's fair share is split."""
     fair = max(SPLIT_ENTRIES, -(-sum(_length(log) for log in extents.values()) // tasks))
     return [part for shard, log in extents.items() for part in _parts(shard, log, fair, since_ms, until_ms)]
 

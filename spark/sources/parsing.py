@@ -52,7 +52,7 @@ def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
 
 
 def lost(shard: int, stream_id: str, entries: int) -> pa.RecordBatch:
-    """The row that says: before this entry so many are missing, because they were trimmed before they were read."""
+    """The row for a gap: this many entries before this one were trimmed before they were read."""
     ms, _, n = stream_id.partition("-")
     place = {"shard": shard, "stream_ms": int(ms), "stream_n": int(n), "place": PLACE_OF_LOST}
     row = dict.fromkeys(SCHEMA.names) | place | {"kind": LOST, "at_ms": int(ms), "reason": str(entries)}

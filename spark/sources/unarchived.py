@@ -38,7 +38,7 @@ def tail(store: Store, shard: int, after: int) -> Tail:
 
 
 def late_receipts(store: Store) -> Iterator[Late]:
-    """What has been in an outbox for too long, by message: receipts, and replies without their payload."""
+    """Overdue outbox entries by message: receipts, and replies without their payload."""
     until_ms = now_ms(store) - RECEIPT_LATE_MS
     for shard in range(store.place.shards):
         for entry, fields in _entries(store, shard, "outbox", "-", str(until_ms)):

@@ -52,7 +52,7 @@ def missing_from(mailboxes: DataFrame) -> Callable[[DataFrame], DataFrame]:
 
 
 def decidable(dumped_from_ms: int, dumped_until_ms: int, is_live: bool) -> Callable[[DataFrame], DataFrame]:
-    """Keeps the lives of which a dump must know: they began before it, and the log is known up to its end.
+    """Keeps the lives that a dump must have: they began before it, and the log is known up to the dump's end.
 
     With a running store the log is known up to now; without, up to the last archived position of the shard.
     """

@@ -76,7 +76,7 @@ def hole(holes: DataFrame) -> DataFrame:
 
 
 def unknown(mailboxes: DataFrame) -> DataFrame:
-    """A row is a message in a mailbox that came in the archive's time, and of which the archive knows nothing."""
+    """A row is a message in a mailbox that came after the archive began, but is not in the archive."""
     is_archived_time = (entry_ms() > F.col("first_ms")) & (entry_ms() < F.col("last_ms"))
     return mailboxes.where(is_archived_time).transform(
         _named("unknown", F.lit("it waits in the mailbox, but no event put it there"), _entry())

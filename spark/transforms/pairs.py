@@ -7,7 +7,7 @@ from spark.schemas import PAIRS
 
 
 def pairs(lives: DataFrame) -> DataFrame:
-    """A row is one sender and one recipient, with what became of the messages between them."""
+    """A row is one sender and one recipient, with the outcomes of the messages between them."""
     return (
         lives.where(F.col("accepted") > 0)
         .groupBy("tenant", "from", "to")

@@ -12,9 +12,9 @@ THREAD = ("tenant", "from", "to", "thread")
 
 
 def numbered(lives: DataFrame) -> DataFrame:
-    """A row is one message that got its number in the archive's time; a revived one has its number from before.
+    """A row is one message that got its number after the archive began; a revived one has its number from before.
 
-    A message of which only the end is archived counts too: its number was given, so it leaves no hole.
+    A message with only its end in the archive counts too: it has its number, so it leaves no hole.
     """
     began_here = entry_ms() > F.col("first_ms")
     got_a_number = (F.col("accepted") > 0) | (~has_begun() & began_here)

@@ -183,7 +183,7 @@ async def _cancel(instance: Instance, who: Identity, agent: str, one: Chosen) ->
 
 
 async def _resend(instance: Instance, who: Identity, agent: str, one: Chosen, edit: Edit) -> ActedOn:
-    """A copy, from whoever acts. Its id comes from the dead letter, so that the same copy twice is one."""
+    """Sends a copy from the caller. Its id is derived from the dead letter, so a resend is idempotent."""
     new_id = f"{one.head.id[: MAX_ID - len(one.entry) - 1]}~{one.entry}"
     try:
         message = checked(_copy(one, agent, new_id, edit), who, instance.settings.max_payload_bytes)

@@ -141,7 +141,7 @@ async def show(request: web.Request) -> web.Response:
 
 
 def view_of(who: Identity) -> str:
-    """As whom a caller sees mailboxes: an admin sees what there is, others as if nobody had blocked them."""
+    """The viewer of mailboxes: an admin sees everything, others see no sign of blocks against them."""
     return "" if who.is_admin else who.address
 
 
@@ -254,7 +254,7 @@ async def blocks(request: web.Request) -> web.Response:
 
 
 def _two(request: web.Request, who: Identity) -> tuple[str, str]:
-    """Who blocks whom; both are of one tenant. Raises Forbidden."""
+    """The blocking and the blocked agent, in one tenant. Raises Forbidden."""
     agent = own_agent(request, who)
     tenant = agent.partition("/")[0]
     other = address(request.match_info["address"].replace("~", "/", 1), tenant)

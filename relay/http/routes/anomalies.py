@@ -71,7 +71,7 @@ def _tenant(asked: str | None, who: Identity) -> str:
 
 
 def _words(text: str, known: tuple[str, ...], what: str) -> frozenset[str]:
-    """Those that are named, all if none is. Raises Malformed."""
+    """The named ones, or all. Raises Malformed."""
     words = frozenset(text.split(",")) if text else frozenset(known)
     check_names(sorted(words), known, f"{what} of anomaly")
     return words

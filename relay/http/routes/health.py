@@ -61,7 +61,7 @@ async def _failing(store: Store) -> dict[str, str]:
 
 
 def _warnings(store: Store) -> list[str]:
-    """What an operator should know, and what must keep nobody away."""
+    """Problems that an operator should know, but that do not make the instance unready."""
     warnings = list(store.safety.warnings) if store.safety else []
     if store.memory.is_short:
         warnings.append("the store is nearly full: sends are refused until some of it is acked, expired or trimmed")

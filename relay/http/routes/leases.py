@@ -104,13 +104,13 @@ async def _wait_for_mail(
 
 
 async def _give_back(instance: Instance, address: str, entries: dict[str, LockToken]) -> None:
-    """What was leased to a caller that is not there any more waits for the next one, uncounted."""
+    """Releases what was leased to a caller that has gone; the attempt is not counted."""
     with suppress(RelayError):  # else its time to be acked brings it back
         await settle_entries(instance, "release", address, entries)
 
 
 def _delivery(row: Taken, token: LockToken) -> Raw:
-    """A Leased, of which the store keeps the largest part as JSON."""
+    """A Leased. Most of it is stored as JSON."""
     return Raw(
         b'{"entry":"%b","seq":%d,"attempt":%d,"was_stored":%b,"lock_token":%b,%b}'
         % (

@@ -107,7 +107,7 @@ async def _described(store: Store, names: list[str], who: Identity) -> list[Desc
 
 
 def _with_rates(agent: AgentShown, ranking: Ranking) -> AgentShown:
-    """What the latest snapshot says of an agent, if it is among the first by anything."""
+    """Adds the rates of the latest snapshot, if it ranks the agent."""
     busy = ranking.agents.get(agent.agent)
     if busy is not None:
         agent.accepted_per_s, agent.acked_per_s = busy.accepted_per_s, busy.acked_per_s

@@ -37,7 +37,7 @@ class StatsQuery(Query):
 
 
 def counters(instance: Instance) -> Counters:
-    """What this instance counts."""
+    """The counters of this instance."""
     metrics = instance.metrics
     return Counters(
         instance=instance.store.instance,

@@ -81,7 +81,7 @@ async def wait_for_end(request: web.Request, requester: str, task_id: str, until
 
 
 async def describe_task(instance: Instance, task: Task) -> TaskState:
-    """What a caller is told of a task."""
+    """A task as the caller sees it."""
     state = (await task_state(instance.store, task)).state
     return TaskState(
         id=task.id,

@@ -6,7 +6,7 @@ from msgspec import Meta, Raw
 
 
 def doc(description: str, *examples: object) -> Meta:
-    """What the OpenAPI document says of a field."""
+    """Description and example of a field for the OpenAPI document."""
     return Meta(description=description, examples=list(examples) or None)
 
 

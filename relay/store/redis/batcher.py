@@ -55,14 +55,14 @@ class ShardBatcher(Generic[Item]):
             items.append(item)
 
     def put_back(self, shard: int, items: list[Item]) -> None:
-        """Items that must be called for again, before whatever came in meanwhile."""
+        """Puts items back, ahead of those that came in meanwhile."""
         self._waiting[shard] = items + self._waiting.get(shard, [])
         self._pipeline.ring(shard)
 
     def commands(self, shards: Container[int] | None = None) -> Iterable[Command]:
         """What waits for these shards, or for all, as commands.
 
-        What is too much for one call or one exchange stays for the next.
+        Items beyond the size of one call or one exchange stay for the next.
         """
         waiting = self._taken_out(shards)
         total, left = 0, {}

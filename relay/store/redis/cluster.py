@@ -94,7 +94,7 @@ class ClusterMasters(Masters):
                 self._group.create_task(master.run())
 
     async def finish(self) -> None:
-        """What is astray is with nobody for a moment."""
+        """Commands that are astray belong to no master for a moment."""
         while True:
             for master in (self._nobody, *self._masters.values()):
                 await master.finish()
@@ -193,7 +193,7 @@ class ClusterMasters(Masters):
             self._astray[command.slot] += 1
 
     def _wait_with(self, command: Command) -> None:
-        """All that wait are sent again together, and in order."""
+        """All waiting commands are sent again together, in order."""
         if not self._pausing:
             asyncio.get_running_loop().call_later(TRY_AGAIN_S, self._send_again)
         self._pausing.append(command)

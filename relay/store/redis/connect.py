@@ -42,7 +42,7 @@ class Server(Protocol):
         """How many replicas a failover may choose from; 0 where nobody tells."""
 
     def note_role(self, role: Any) -> None:
-        """What the server answered to ROLE, when something was to last."""
+        """The server's answer to ROLE, after an exchange that must be replicated."""
 
     async def connect(self) -> Connection:
         """A connection of its own, connected and authenticated. Raises OSError or RedisError."""
@@ -69,7 +69,7 @@ class OneServer:
         return connection
 
     def note_role(self, role: Any) -> None:
-        """Nobody chooses another."""
+        """Ignored: there is no failover."""
 
     async def watch(self) -> None:
         """It does not move."""

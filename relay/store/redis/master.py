@@ -48,10 +48,10 @@ class Switchboard(Protocol):
     """What a master needs from the object that knows all masters."""
 
     def gather(self, master: "Master") -> list[Command]:
-        """What is waiting for this master, as the commands of its next exchange."""
+        """What waits for this master, as the commands of its next exchange."""
 
     def keep_own(self, master: "Master", commands: list[Command]) -> list[Command]:
-        """Of what must be sent again, what is still for this master. The rest is passed on."""
+        """The commands to repeat that are still for this master. The rest is passed on."""
 
     def turned_away(self, master: "Master", command: Command, why: str) -> None:
         """A command that this master does not carry out: its keys are elsewhere, or on their way."""
@@ -60,10 +60,10 @@ class Switchboard(Protocol):
         """A command that was astray has its answer."""
 
     def refusal(self, command: Command) -> StoreUnavailable:
-        """What the caller is told of a command that was given up."""
+        """The error for the caller of a command that was given up."""
 
     def answered(self, after_s: float) -> None:
-        """An exchange has taken so long."""
+        """An exchange has ended after this time."""
 
 
 class Master:
@@ -128,7 +128,7 @@ class Master:
         self._nudged.set()
 
     def adopt(self, commands: list[Command]) -> None:
-        """Commands that were astray come here, in an exchange of their own."""
+        """Takes commands that were astray, in their own exchange."""
         self.adopted += commands
         self.ring()
 
@@ -317,7 +317,7 @@ class Master:
         return replies
 
     def _check_replicas(self, reached: Reply, asked: int) -> None:
-        """There may be more replicas by now, of which one may have been promoted."""
+        """Notes whether too few replicas confirmed; there may be new ones by now."""
         was_short, asked = self._is_short, max(asked, self.replicas_asked())
         self._is_short = not isinstance(reached, int) or reached < asked
         if self._is_short and not was_short:

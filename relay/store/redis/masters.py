@@ -24,7 +24,7 @@ class Masters(Switchboard, Protocol):
 
     @property
     def all(self) -> Sequence[Master]:
-        """Those that have keys of the relay."""
+        """The masters that have keys of the relay."""
 
     async def known(self) -> Sequence[Master]:
         """The same, once it is known who they are, or will not be soon."""

@@ -74,14 +74,14 @@ class CommandPipeline:
         return await answer.outcome()
 
     async def of_each(self, *parts: str | bytes | int) -> dict[Master, Any]:
-        """What every master says to a command about itself; StoreUnavailable is in the place of an answer."""
+        """The answer of every master to a command, or StoreUnavailable in its place."""
         asked = {master: _Answer() for master in await self.masters.known()}
         for master, answer in asked.items():
             master.submit(Command(encode_command(*parts), answer.done))
         return {master: await answer.future for master, answer in asked.items()}
 
     async def info_of_each(self, *sections: str) -> dict[Master, dict[str, str]]:
-        """What INFO says of every master that answers. Raises StoreUnavailable if none does."""
+        """INFO of every master that answers. Raises StoreUnavailable if none does."""
         replies = await self.of_each("INFO", *sections)
         answers = {master: reply for master, reply in replies.items() if not isinstance(reply, Exception)}
         if not answers:

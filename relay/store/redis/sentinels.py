@@ -101,9 +101,9 @@ class Sentinels:
 
     @property
     def replicas(self) -> int:
-        """Those that were seen lately: one that is promoted drops its connections first, and another may come instead.
+        """How many were seen recently: a promoted replica drops its connections first, and another may take its place.
 
-        How a Sentinel and the master call a replica may differ, so that only their numbers are compared."""
+        A Sentinel and the master may name a replica differently, so only the numbers are compared."""
         since = time.monotonic() - STILL_COUNTS_S
         named = max((count for count, at in self._counts.items() if at > since), default=0)
         # Who has just begun has not seen who was there a moment ago.
@@ -111,7 +111,7 @@ class Sentinels:
         return max(named, unseen, sum(at > since for at in self._linked.values()))
 
     def note_role(self, role: Any) -> None:
-        """What the master answered to ROLE: it knows its replicas at once, a Sentinel up to ten seconds later."""
+        """The master's answer to ROLE. It knows its replicas at once, a Sentinel up to ten seconds later."""
         if isinstance(role, list) and role[0] == b"master":
             now = time.monotonic()
             self._linked |= {tuple(replica[:2]): now for replica in role[2]}
@@ -216,7 +216,7 @@ class Sentinels:
         self.note_role(role)
 
     def _latest(self) -> list[View]:
-        """What those say that know of the latest failover."""
+        """The views of the Sentinels that know the latest failover."""
         now = time.monotonic()
         fresh = [view for view in self._views.values() if now - view.at < FRESH_S]
         epoch = max((view.epoch for view in fresh), default=0)

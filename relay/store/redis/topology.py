@@ -61,7 +61,7 @@ class Node:
         return max((count for count, at in self._counts.items() if now - at < STILL_COUNTS_S), default=0)
 
     def note_role(self, role: Any) -> None:
-        """The nodes tell of all replicas, also of those that are not linked."""
+        """Ignored: the nodes report all replicas, also unlinked ones."""
 
     def count_replicas(self, count: int) -> None:
         self._counts[count] = time.monotonic()
@@ -197,7 +197,7 @@ def _epochs(nodes: bytes) -> dict[bytes, int]:
 
 
 def _claims(slots: list[Any], epochs: dict[bytes, int], asked: Address) -> Iterable[Claim]:
-    """What CLUSTER SLOTS says. A node that does not tell its name is where it was asked."""
+    """Parses CLUSTER SLOTS. A node without a name has the address at which it was asked."""
     for first, last, master, *replicas in slots:
         host = master[0].decode() if master[0] else asked[0]
         yield Claim(epochs.get(master[2], 0), first, last, (host, master[1]), len(replicas))
