@@ -48,8 +48,9 @@ class Batch:
         counts: Counter[str] = Counter()
         numbers: Counter[int] = Counter()
         for event in self.events:
-            numbers[event.at_ms] += 1
-            place = event.at_ms, numbers[event.at_ms]
+            at_ms = event.at_ms
+            numbers[at_ms] += 1
+            place = at_ms, numbers[at_ms]
             seen = wanted.seen(event) if place > after else None
             if seen is not None:
                 counts[seen.fields["kind"]] += 1

@@ -18,7 +18,7 @@ Short = Annotated[str, Meta(max_length=128)]
 Span = Annotated[float, Meta(ge=0, le=MAX_SPAN_S)]
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """A message in a `send` frame. It has no `from`: the sender is the authenticated agent."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]

@@ -1,7 +1,8 @@
 """An event: one transition in the log of its shard."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from relay.protocol.columns import unescape
 
@@ -16,8 +17,7 @@ FIRST_EVENTS = ("accepted", "revived")
 ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True, gc=False):
     """One transition. `position` is its place in the shard's log."""
 
     position: str
@@ -56,7 +56,7 @@ class Event:
 
     def as_fields(self) -> dict[str, Any]:
         """The event for operators: without empty columns, with full addresses."""
-        shown = {name: value for name, value in self.fields.items() if value not in ("", None)}
+        shown = {name: value for name, value in self.fields.items() if value != ""}
         if "instance" not in shown and "who" in shown:
             shown["instance"] = shown["who"].partition(".")[0]
         tenant = shown.pop("tenant", "")
@@ -67,10 +67,13 @@ class Event:
 
 
 def parse(position: str, shard: int, value: bytes) -> Event:
-    columns = value.decode().split("\t")
-    fields: dict[str, Any] = {}
-    for name, text in zip(COLUMNS, columns, strict=True):
-        fields[name] = int(text) if name in NUMBERS and text else unescape(text) if name in ESCAPED else text
+    fields: dict[str, Any] = dict(zip(COLUMNS, value.decode().split("\t"), strict=True))
+    for name in NUMBERS:
+        if text := fields[name]:
+            fields[name] = int(text)
+    if b"\\" in value:
+        for name in ESCAPED:
+            fields[name] = unescape(fields[name])
     return Event(position, shard, fields)
 
 

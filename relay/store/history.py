@@ -211,7 +211,8 @@ def _events(row: list[bytes], shard: int) -> list[Placed]:
     position = row[0].decode()
     logged = [event for value in row[1:] if (event := _parsed(position, shard, value))]
     events = [event for entry in logged for event in (entry.first_delivery(), entry) if event is not None]
-    return [((*_id_of(row), shard, n), event) for n, event in enumerate(events)]
+    ms, number = _id_of(row)
+    return [((ms, number, shard, n), event) for n, event in enumerate(events)]
 
 
 def _parsed(position: str, shard: int, value: bytes) -> Event | None:
