@@ -1,4 +1,8 @@
-"""A join that is carried out late replaces nobody: a stopped instance, a stalled link, a client that has gone."""
+"""A join that is carried out late replaces nobody: a stopped instance, a stalled link, a client that has gone.
+
+Two things keep it out. A join that was asked for before the session that serves began is late, wherever it was held up.
+One that was asked for after that is left alone if its client has gone meanwhile.
+"""
 
 import asyncio
 import signal
@@ -7,7 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.agents import message, until
-from tests.callers import watchers
+from tests.callers import soon, watchers
+from tests.deaf import counted
 from tests.proxy import CutProxy
 from tests.system.conftest import STARTS_WITHIN_S, Instance, Room
 
@@ -43,6 +48,27 @@ async def test_an_instance_that_was_stopped_does_not_serve_an_old_auth(room: Roo
     assert (await new.delivery())["id"] == "m-1"
     assert new.is_open
     assert serving(room, "bob") == [new.welcome["session"]]
+
+
+@pytest.mark.parametrize("unread", [0, 2**20], ids=["and all is read", "and much is unread"])
+async def test_a_client_that_has_gone_takes_the_mailbox_from_nobody(room: Room, unread: int) -> None:
+    """It asked after the session that serves, so that only its absence speaks against it."""
+    instance = room.relay.instance()
+    serves = await room.agent("bob")
+    gone = await room.socket("bob", at=instance)
+    await gone.expect("hello")
+
+    instance.signal(signal.SIGSTOP)
+    await gone.say("auth", token=room.token("bob"))
+    await gone.say_text(" " * unread)
+    gone.vanish()
+    instance.signal(signal.SIGCONT)
+    await soon(lambda: counted(instance.url, "relay_connections"), 0)
+
+    assert instance.events("session_began") == []
+    await (await room.agent("alice", at=instance)).sent(message("m-1"))
+    assert (await serves.delivery())["id"] == "m-1"
+    assert serving(room, "bob") == [serves.welcome["session"]]
 
 
 @pytest.fixture
