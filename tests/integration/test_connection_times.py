@@ -1,4 +1,4 @@
-"""Connections that dawdle: a head that does not come, an idle connection, and those that are at work."""
+"""Connections that dawdle: a head or a body that does not come, an idle connection, and those that are at work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from relay import server
+from relay.http import body
 from tests.agents import Agent, make_token
 from tests.deaf import Bare, until_counted
 from tests.servers import RealServer
@@ -69,6 +70,26 @@ async def test_a_second_head_must_come_in_time_too(url: str) -> None:
 
     assert await asyncio.to_thread(client.is_closed, 0.9)
     client.close()
+
+
+@pytest.mark.parametrize("length", [{}, {"Content-Length": "1000"}], ids=["chunked", "of a known length"])
+async def test_a_body_that_trickles_in_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch, length: dict[str, str]
+) -> None:
+    monkeypatch.setattr(body, "BODY_WITHIN_S", 0.5)
+    headers = {"Authorization": f"Bearer {make_token(SECRET, 'acme/bob')}", **length}
+
+    async def trickle() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" "
+            await asyncio.sleep(0.1)
+
+    async with (
+        asyncio.timeout(5),
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(f"{url}/v1/agents/bob/lease", data=trickle()) as answer,
+    ):
+        assert answer.status == 408
 
 
 async def test_a_long_wait_and_a_session_are_left_alone(url: str) -> None:
