@@ -10,7 +10,9 @@ from msgspec import Struct
 
 from relay.errors import RelayError
 from relay.protocol.message import Message
+from relay.store.body import without_payload
 from relay.store.draft import Draft
+from relay.store.head import Head
 from relay.store.outcomes import AcceptOutcome
 from relay.store.store import Store
 from relay.store.taken import Taken
@@ -66,7 +68,7 @@ def note_taken(metrics: Metrics, address: str, rows: Collection[Taken], now_ms: 
             metrics.taken_again += 1
     if is_followed():
         for row in rows:
-            message = _follow(address, row.entry, row.body, now_ms)
+            message = _follow(address, row.entry, row.head, row.body, now_ms)
             LIFE.debug("taken", extra=_names(address, row.entry, message) | {"attempt": row.attempt})
             began_ms = came_at_ms(row.entry)
             _record("relay wait", address, message, began_ms, now_ms, relay__attempt=row.attempt)
@@ -97,12 +99,12 @@ def note_settled(
 async def recall(store: Store, address: str, entries: Iterable[str]) -> None:
     """Learns the names of messages that were leased through another instance, before they are settled here."""
     unknown = [entry for entry in entries if (address, entry) not in _followed]
-    for entry, body in (await store.lookup.bodies(address, unknown)).items():
-        _follow(address, entry, body, 0)
+    for entry, (head, body) in (await store.lookup.stored(address, unknown)).items():
+        _follow(address, entry, head, body, 0)
 
 
-def _follow(address: str, entry: str, body: bytes, taken_ms: int) -> Followed:
-    message = _decode(b"{%b}" % body)
+def _follow(address: str, entry: str, head: str, body: bytes, taken_ms: int) -> Followed:
+    message = _decode(without_payload(body, Head.parse(head).bytes))
     message.taken_ms = taken_ms
     _followed[address, entry] = message
     if len(_followed) > MOST_FOLLOWED:

@@ -81,15 +81,15 @@ class MessageLookup:
         _, consumer, idle_ms, _ = rows[0]
         return unescape(consumer.decode()), self._encoder.clock.now_ms() - idle_ms
 
-    async def bodies(self, recipient: str, entries: Iterable[str]) -> dict[str, bytes]:
-        """The bodies of those entries that are in the mailbox."""
-        found: dict[str, bytes] = {}
+    async def stored(self, recipient: str, entries: Iterable[str]) -> dict[str, tuple[str, bytes]]:
+        """Head and body of those entries that are in the mailbox."""
+        found: dict[str, tuple[str, bytes]] = {}
         for entry in entries:
             parsed = parse_entry(entry)
             if parsed is not None:
                 box = self._keys.box(recipient, parsed[1])
                 for _, fields in await self._pipeline.command("XRANGE", box, parsed[0], parsed[0]):
-                    found[entry] = fields[5]
+                    found[entry] = fields[1].decode(), fields[5]
         return found
 
     async def where(self, sender: str, recipient: str, message_id: str) -> MessageStatus | None:

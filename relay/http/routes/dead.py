@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Literal
 
 from aiohttp import web
-from msgspec import UNSET, Meta, convert, field
+from msgspec import UNSET, Meta, Raw, convert, field
 
 from relay.auth import Identity
 from relay.errors import Malformed, NotFound
@@ -14,7 +14,6 @@ from relay.http.body import RequestBody, read_body
 from relay.http.operation import operation
 from relay.http.query import Page, read_query
 from relay.http.responses import json_response
-from relay.http.routes.messages import payload_of
 from relay.http.schemas.dead import (
     DeadLetterShown,
     DeadPage,
@@ -26,6 +25,7 @@ from relay.http.schemas.dead import (
 )
 from relay.http.schemas.fields import DeadEntry, doc
 from relay.protocol.frames import MAX_ENTRIES_PER_FRAME
+from relay.store.body import payload_in
 from relay.store.deadletters import DeadLetter, DeadLetters
 from relay.store.rates import LIST
 
@@ -73,7 +73,7 @@ def _shown(letter: DeadLetter, with_payload: bool) -> DeadLetterShown:
         history=convert(letter.history, list[Failure], from_attributes=True),
         type=head.type or UNSET,
         thread=head.thread or UNSET,
-        payload=payload_of(letter.body) if with_payload else UNSET,
+        payload=Raw(payload_in(letter.body, head.bytes)) if with_payload else UNSET,
     )
 
 

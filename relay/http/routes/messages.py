@@ -42,6 +42,7 @@ from relay.http.schemas.outgoing import MANY, Batch, Outgoing
 from relay.protocol.address import address, tenant_of
 from relay.protocol.entry import parse_entry
 from relay.protocol.message import Message
+from relay.store.body import payload_in
 from relay.store.lookup import PeekedMessage, Waiting
 from relay.store.rates import LIST
 from relay.telemetry.tracing import in_trace
@@ -279,16 +280,7 @@ def _shown(message: PeekedMessage, with_payload: bool) -> MailboxMessage:
         type=head.type or UNSET,
         thread=head.thread or UNSET,
         why=message.waiting.why,
-        payload=payload_of(message.body) if with_payload else UNSET,
+        payload=Raw(payload_in(message.body, head.bytes)) if with_payload else UNSET,
     )
     _explain(shown, message.waiting)
     return shown
-
-
-def payload_of(body: bytes) -> Raw:
-    """The payload in the static part of a delivery, as the sender wrote it."""
-    return msgspec.json.decode(b"{" + body + b"}", type=_Payload).payload.copy()
-
-
-class _Payload(Struct):
-    payload: Raw
