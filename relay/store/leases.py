@@ -5,13 +5,15 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from relay.errors import Busy, StoreUnavailable
 from relay.protocol.columns import escape
 from relay.store.callbacks import answer_to
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
-from relay.store.take import NotTaken, TakeAnswer, TakeRequest, Taking
+from relay.store.take import NotTaken, TakeAnswer, TakeRequest, TakeResult, Taking
 from relay.store.taken import Taken
 
 PULLER = "http."  # how the consumers of pullers begin; see consumers.lua
@@ -86,6 +88,14 @@ class Leases:
         return tokens
 
     async def _take(self, address: str, request: TakeRequest) -> list[Taken]:
+        """A look for types goes on, call by call, until it has found something or is through."""
+        while True:
+            taken = await self._take_once(address, request)
+            if taken.rows or not taken.place:
+                return taken.rows
+            request = replace(request, after=taken.place)
+
+    async def _take_once(self, address: str, request: TakeRequest) -> TakeResult:
         def ask(answer: Callable[[TakeAnswer], None]) -> None:
             self._taking.take(address, lambda: request, answer)
 
@@ -95,7 +105,7 @@ class Leases:
             case NotTaken():
                 raise StoreUnavailable("the store does not answer; what was leased comes back in time")
             case taken:
-                return taken.rows
+                return taken
 
     async def watch(self, address: str, watcher: str, lease_ms: int) -> None:
         """Asks to be woken when mail comes. Raises Busy or StoreUnavailable."""

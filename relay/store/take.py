@@ -14,6 +14,8 @@ from relay.store.redis.pipeline import CommandPipeline, Outcome
 from relay.store.redis.scripts import script
 from relay.store.taken import Taken
 
+TYPED_WEIGHT = 100  # a look for types may read much that it does not want: a few of them are a whole call
+
 
 class TakeRequest(Struct, frozen=True):
     """What a holder asks its mailbox for."""
@@ -27,6 +29,7 @@ class TakeRequest(Struct, frozen=True):
     is_puller: bool = False  # whether it gives way to an exclusive session
     types: list[str] | None = None  # the only types it wants
     credits_max: int = 0  # how many messages it and what is pushed afterwards may be; see accept_plain.lua
+    after: str = ""  # where a look for types goes on
 
 
 class TakeResult(Struct, frozen=True):
@@ -37,6 +40,7 @@ class TakeResult(Struct, frozen=True):
     is_cut: bool  # whether it got less than its room because of the bytes
     credits: int = 0  # how many messages will be pushed from now on without being asked for
     pushed: int = 0  # what the count of pushed messages starts from
+    place: str = ""  # where a look for types must go on: it has read enough of others for one call
 
 
 class NotTaken(Enum):
@@ -66,7 +70,7 @@ class PendingTake:
 
     def weigh(self) -> int:
         self.request = self.make()
-        return self.request.room
+        return self.request.room if self.request.types is None else max(self.request.room, TYPED_WEIGHT)
 
     def row(self, lanes: str) -> list[Any]:
         """As take.lua wants it."""
@@ -79,6 +83,7 @@ class PendingTake:
             request.is_puller,
             False if request.types is None else request.types,
             request.credits_max,
+            request.after,
         ]
 
 
@@ -146,4 +151,5 @@ def _answer(rows: Any) -> TakeAnswer:
         Taken(entry.decode(), attempt, seq, head.decode(), opts.decode(), body)
         for entry, attempt, seq, head, opts, body in zip(*[iter(rows[4:])] * 6, strict=True)
     ]
-    return TakeResult([entry.decode() for entry in rows[0]], taken, rows[1] == 1, rows[2], rows[3])
+    place = rows[1].decode() if isinstance(rows[1], bytes) else ""
+    return TakeResult([entry.decode() for entry in rows[0]], taken, rows[1] == 1, rows[2], rows[3], place)

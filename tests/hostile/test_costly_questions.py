@@ -32,6 +32,16 @@ class Seen:
         """Reads of streams of this kind: box, dead or events."""
         return [one for one in self.commands if one[0] in ("XRANGE", "XREVRANGE") and f":{kind}" in one[1]]
 
+    def reads_a_call(self, kind: str) -> list[int]:
+        """How many reads of streams of this kind each call of a script has made."""
+        counts = [0]
+        for command, *words in self.commands:
+            if command == "EVALSHA":
+                counts.append(0)
+            elif command in ("XRANGE", "XREADGROUP") and any(f":{kind}:" in word for word in words):
+                counts[-1] += 1
+        return counts
+
     def whole_reads(self) -> list[list[str]]:
         """What grows with the number of everybody's agents."""
         shared = (":agents", ":seen", ":caps", ":waiting")
@@ -124,6 +134,21 @@ async def test_a_join_reads_few_messages(room: Room) -> None:
     assert max(counts(seen.reads("box"))) <= MOST_MESSAGES_AT_ONCE
     assert sum(counts(seen.reads("box"))) <= 2 * MOST_MESSAGES_AT_ONCE
     assert bob.queue_status["pending"] == 60
+
+
+@pytest.mark.parametrize("leases", [1, 20])
+async def test_a_lease_of_other_types_reads_few_messages_at_a_time(room: Room, leases: int) -> None:
+    alice = await fill(room, 60, type="common")
+    await alice.sent(message("behind them", type="rare"))
+    bob = caller(room, "bob")
+
+    with watching(room) as seen:
+        found = await asyncio.gather(*(bob.lease(types=["none"]) for _ in range(leases)))
+        (rare,) = await bob.lease(types=["rare"])
+
+    assert found == [[]] * leases
+    assert rare["id"] == "behind them"
+    assert max(seen.reads_a_call("box")) <= 2 * MOST_MESSAGES_AT_ONCE
 
 
 async def test_presence_of_a_thousand_agents_is_a_few_commands(room: Room, eve: Agent) -> None:

@@ -8,7 +8,7 @@
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`, highest first
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         exchange, part
---         mailboxes     each {address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types, credits_max}, where
+--         mailboxes     each {address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types, credits_max, after}, where
 --                       room         how many messages it may be given, and room_bytes about how many bytes, but one at least
 --                       backlog_end  "" or the last id of the backlog: nothing newer is given before `drained`
 --                       known        false, or the handles that the session knows it holds: what the store thinks it
@@ -16,11 +16,13 @@
 --                       is_puller    whether it gives way to an exclusive session
 --                       types        false, or the only types it wants
 --                       credits_max  how many messages may be pushed to it when there is nothing left to take
+--                       after        "", or the place where a look for types goes on, from the call before
 -- Returns {outbox entry or "", its fields, taken} with taken per mailbox "lanes" if it uses lanes that were not named, "busy",
 --         "gone" if the session is not registered any more, or
 --         {gone, is_cut, credits, pushed, handle, attempt, seq, head, opts, body, handle, attempt, …}: gone lists the known
---         handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, credits are how
---         many messages will be pushed to the session as they come, 0 if it must ask, and pushed is where their count starts
+--         handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, or the place where
+--         a look for types must go on, for it has read enough, credits are how many messages will be pushed to the session
+--         as they come, 0 if it must ask, and pushed is where their count starts
 
 local exchange, part, mailboxes = open()
 carried_out(exchange, part)  -- a take is not sent again, but one that comes too late would give mail to nobody
@@ -28,6 +30,8 @@ local taken = {}
 -- No two rounds of pushes count alike, so that what is late of one is not taken for a part of the next.
 local pushed = exchange * 1000000
 local call_bytes = 4 * 1024 * 1024  -- what one call gives in all, so that no answer is huge
+local MOST_PASSED = 256 * 1024  -- bytes of other types that one look reads: some tenths of a millisecond
+local ENTRY_BYTES = 200  -- what an entry counts for beside its body
 local addresses = {}
 for m, mailbox in ipairs(mailboxes) do addresses[m] = mailbox[1] end
 local used = redis.call('HMGET', lanes, unpack(addresses))
@@ -64,7 +68,7 @@ end
 local next_key = FENCED_KEYS
 for m, mailbox in ipairs(mailboxes) do
   local address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types,
-    credits_max = unpack(mailbox)
+    credits_max, after = unpack(mailbox)
   local boxes, given, ended_some = {}, {{}, 0, 0, pushed}, false
   for n = 1, #priorities do boxes[n] = KEYS[next_key + n] end
   next_key = next_key + #priorities
@@ -119,8 +123,14 @@ for m, mailbox in ipairs(mailboxes) do
     return not types or wanted_types[string.match(fields[2], '^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([^\t]*)')]
   end
 
-  local function take_released(box, priority)
-    local from = '-'
+  -- pass_over: an entry of another type was read. When there were enough of them the look goes on in the next call.
+  local passed = 0
+  local function pass_over(priority, found)
+    passed = passed + #found[2][6] + ENTRY_BYTES
+    if passed >= MOST_PASSED and room > 0 then given[2], room = priority .. ' ' .. found[1], 0 end
+  end
+
+  local function take_released(box, priority, from)
     while room > 0 do
       local rows = pending(box, from, backlog_end == '' and '+' or backlog_end, types and 100 or room, READY)
       if #rows == 0 then return end
@@ -133,6 +143,8 @@ for m, mailbox in ipairs(mailboxes) do
         elseif is_wanted(found[2]) then
           redis.call('XCLAIM', box, GROUP, session, 0, id, 'JUSTID')
           offer(box, priority, id, found[2], attempt)
+        else
+          pass_over(priority, found)
         end
         from = '(' .. id
       end
@@ -171,6 +183,7 @@ for m, mailbox in ipairs(mailboxes) do
           put_back(box, priority, found)
         elseif not is_wanted(found[2]) then
           put_back(box, priority, found)
+          pass_over(priority, found)
         else
           offer(box, priority, found[1], found[2], 1)
         end
@@ -191,11 +204,13 @@ for m, mailbox in ipairs(mailboxes) do
   -- nobody would release.
   if not is_puller and not is_registered(sessions[m], session) then given, room = 'gone', 0 end
   if room > 0 and call_bytes <= 0 then given[2], room = 1, 0 end
+  local after_priority, after_id = string.match(after, '^(%d) (.+)$')
+  after_priority = tonumber(after_priority) or 9
   for n, box in ipairs(boxes) do
-    local depth = room > 0 and redis.call('XLEN', box) or 0
+    local priority = tonumber(string.sub(priorities, n, n))
+    local depth = room > 0 and priority <= after_priority and redis.call('XLEN', box) or 0
     if depth > 0 then
-      local priority = tonumber(string.sub(priorities, n, n))
-      take_released(box, priority)
+      take_released(box, priority, after_id and priority == after_priority and '(' .. after_id or '-')
       take_new(box, priority, math.max(1, tonumber(sizes[m] or 0) / depth))
     end
   end

@@ -2,6 +2,11 @@
 
 import asyncio
 
+import orjson
+from msgspec.structs import replace
+
+from relay.store.callbacks import answer_to
+from relay.store.take import TakeAnswer, TakeRequest, TakeResult
 from tests.builders import BOB, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -393,3 +398,43 @@ async def test_a_take_that_gets_all_its_room_is_not_cut(desk: Desk) -> None:
 
     assert len(await desk.take(bob, room=2)) == 2
     assert not bob.was_cut
+
+
+async def test_a_look_for_types_goes_on_where_it_was(desk: Desk) -> None:
+    large = "x" * 60_000
+    for priority in (5, 0):
+        await desk.send(*(a_message(f"{priority}-{n}", payload=large, type="a", priority=priority) for n in range(20)))
+    await desk.send_one(a_message("wanted", type="b"))
+
+    looks = [await _leased(desk, "c"), await _leased(desk, "b"), await _leased(desk, "b")]
+
+    assert looks == [[], ["wanted"], []]
+    assert set(desk.holders(priority=5).values()) == {("~ready", 1)}
+
+
+async def test_one_call_reads_so_much_of_other_types(desk: Desk) -> None:
+    await desk.send(*(a_message(f"{n}", payload="x" * 60_000, type="a") for n in range(20)))
+    request = TakeRequest("http.w.1", 1, 100_000, 30_000, is_puller=True, types=["b"])
+
+    first = await _taken(desk, request)
+    second = await _taken(desk, replace(request, after=first.place))
+
+    assert (first.rows, second.rows) == ([], [])
+    assert 0 < _number_of(desk, first.place) < _number_of(desk, second.place) < 19
+
+
+def _number_of(desk: Desk, place: str) -> int:
+    """How many entries stand before the one that a look has come to."""
+    priority, entry = place.split(" ")
+    return [id for id, _ in desk.redis.xrange(desk.keys.box(BOB, int(priority)))].index(entry)
+
+
+async def _leased(desk: Desk, kind: str) -> list[str]:
+    found = await desk.store.leases.take(BOB, 5, 2**20, [kind], 30_000, "w1", desk.clock.now_ms())
+    return [orjson.loads(b"{" + row.body + b"}")["id"] for row, _ in found]
+
+
+async def _taken(desk: Desk, request: TakeRequest) -> TakeResult:
+    taken: TakeAnswer = await answer_to(lambda answer: desk.store.taking.take(BOB, lambda: request, answer))
+    assert isinstance(taken, TakeResult)
+    return taken
