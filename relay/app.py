@@ -10,6 +10,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from relay.a2a import card, rpc
+from relay.a2a.following import STORYTELLING, Storytelling
 from relay.auth import Tokens
 from relay.core.instance import Instance
 from relay.errors import ConfigurationError, Forbidden, Malformed, StoreUnavailable
@@ -72,6 +73,7 @@ def make_app(store: Store) -> web.Application:
     app[INSTANCE] = Instance(store, Metrics(store.instance))
     app[TOKENS] = Tokens(store.settings)
     app[LONG_POLLS] = LongPollLimit()
+    app[STORYTELLING] = Storytelling()
     app.on_response_prepare.append(cors.add_headers)
     add_routes(app)
     app.cleanup_ctx.append(_clockwork)

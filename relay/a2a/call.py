@@ -37,7 +37,7 @@ class Rpc:
 
     @property
     def tasks(self) -> Follower:
-        return Follower(self.instance, self.who, self.agent)
+        return Follower(self.request, self.instance, self.who, self.agent)
 
     def result(self, value: Json) -> Json:
         return {"jsonrpc": "2.0", "id": self.id, "result": value}

@@ -2,14 +2,16 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import orjson
 from aiohttp import web
 
-from relay.a2a.errors import TaskNotFound
+from relay.a2a.errors import TaskNotFound, Unsupported
 from relay.a2a.forms import Json, readable
 from relay.a2a.story import Story
 from relay.auth import Identity
@@ -17,12 +19,15 @@ from relay.core.instance import Instance
 from relay.core.task_state import task_state
 from relay.errors import StoreUnavailable
 from relay.http.long_poll import has_gone, wait_for
+from relay.http.room import reserved
 from relay.http.sse import EventStream
+from relay.store.store import Store
 from relay.store.tasks import Task
 
 LOOK_AGAIN_S = 2.0  # also how often a silent stream gives a sign of life: clients give up on less than 5 s
 LOOK_APART_S = 0.1  # parts that come faster are told together, for each look tells the whole story
 MAX_STREAM_S = 3_600.0
+FETCHED_AT_ONCE = 8  # tasks of all callers of an instance
 
 Write = Callable[[str, Json], bytes]  # an event of a stream, as the caller's generation of A2A has it
 
@@ -38,111 +43,175 @@ class FollowedTask:
     def last(self) -> Task:
         return self.turns[-1]
 
-    @property
-    def rests(self) -> bool:
-        """Nothing more will happen unless the caller does something."""
-        return self.story.has_ended or self.story.waits_for_caller
+
+class Storytelling:
+    """What all callers of an instance share: a megabyte of answers is many times that once it is read, and takes a
+    while. So few are fetched at once, and they are read one by one."""
+
+    def __init__(self) -> None:
+        self.few = asyncio.Semaphore(FETCHED_AT_ONCE)
+        self._one = asyncio.Lock()
+
+    async def in_turn(self, tell: Callable[[], Story]) -> Story:
+        """Before the next one has its turn, everybody else has as much time as this one took."""
+        await self._one.acquire()
+        began = time.monotonic()
+        try:
+            return tell()
+        finally:
+            asyncio.get_running_loop().call_later(time.monotonic() - began, self._one.release)
+
+
+STORYTELLING = web.AppKey("storytelling", Storytelling)
+
+
+class Listener:
+    """Hears what is new of one task, and keeps of what it has heard only what it needs to go on."""
+
+    def __init__(self, store: Store, telling: Storytelling, caller: str, agent: str, task_id: str) -> None:
+        self._store = store
+        self._telling = telling
+        self._caller = caller
+        self._agent = agent
+        self._task_id = task_id
+        self._story: Story | None = None
+        self._heard: Counter[str] = Counter()  # turn -> how many of its parts
+        self._over: set[str] = set()  # turns whose last answer was heard
+
+    async def listen(self) -> FollowedTask:
+        """The task as it is now; its events, parts and answers are those that are new. Raises TaskNotFound, also for
+        another agent's or another caller's, and StoreUnavailable."""
+        async with self._telling.few:
+            turns = await self._read()
+            last = turns[-1]
+            now = await task_state(self._store, last) if last.reply is None else None
+            story = await self._telling.in_turn(partial(self._hear, turns))
+        if now is not None and not story.has_ended:
+            story.place(now.state, now.at_ms, has_parts=self._heard[last.id] > 0)
+        return FollowedTask(story, turns)
+
+    async def _read(self) -> list[Task]:
+        """The turns, each with what is new of it."""
+        first = await self._find(self._task_id)
+        if first is None or first.to != self._agent:
+            raise TaskNotFound("Task not found")
+        later = await asyncio.gather(*map(self._find, first.turns))
+        return [first, *(turn for turn in later if turn is not None)]
+
+    async def _find(self, turn: str) -> Task | None:
+        return await self._store.tasks.find(self._caller, turn, self._heard[turn])
+
+    def _hear(self, turns: list[Task]) -> Story:
+        story = self._story = self._story or Story(turns[0].id, turns[0].thread or turns[0].id)
+        for turn in turns:
+            for part in turn.parts:
+                story.hear(readable(orjson.dumps(part)), is_end=False)
+            self._heard[turn.id] += len(turn.parts)
+            if turn.reply is not None and turn.id not in self._over:
+                self._over.add(turn.id)
+                story.hear(readable(orjson.dumps(turn.reply)), is_end=True)
+        told = story.copy()
+        story.forget()
+        return told
 
 
 class Follower:
     """The tasks of one caller with one agent."""
 
-    def __init__(self, instance: Instance, who: Identity, agent: str) -> None:
+    def __init__(self, request: web.Request, instance: Instance, who: Identity, agent: str) -> None:
+        self._request = request
         self._instance = instance
         self._who = who
         self._agent = agent
-        self._read_before: dict[str, Task] = {}  # a later look reads only what is new
+
+    def _listener(self, task_id: str) -> Listener:
+        telling = self._request.app[STORYTELLING]
+        return Listener(self._instance.store, telling, self._who.address, self._agent, task_id)
 
     async def find(self, task_id: str) -> FollowedTask:
-        """Raises TaskNotFound, also for another agent's or another caller's."""
-        first = await self._read(task_id)
-        if first is None or first.to != self._agent:
-            raise TaskNotFound("Task not found")
-        later = await asyncio.gather(*map(self._read_turn, first.turns))
-        turns = [first, *(turn for turn in later if turn is not None)]
-        return FollowedTask(await self._tell(turns), turns)
+        """Raises TaskNotFound, RateLimited and StoreUnavailable."""
+        return await self._first(self._listener(task_id))
 
-    async def _read_turn(self, turn: str) -> Task | None:
-        before = self._read_before.get(turn)
-        return before if before is not None and before.reply is not None else await self._read(turn)
+    async def _first(self, listener: Listener) -> FollowedTask:
+        """The whole task. Raises RateLimited while too many answers wait to be read."""
+        with reserved(self._request):
+            return await listener.listen()
 
-    async def _read(self, task_id: str) -> Task | None:
-        before = self._read_before.get(task_id)
-        task = await self._instance.store.tasks.find(self._who.address, task_id, len(before.parts) if before else 0)
-        if task is None:
-            return None
-        if before is not None:
-            parts_bytes = before.parts_bytes + task.parts_bytes
-            task = replace(task, parts=[*before.parts, *task.parts], parts_bytes=parts_bytes)
-        self._read_before[task_id] = task
-        return task
-
-    async def _tell(self, turns: list[Task]) -> Story:
-        first, last = turns[0], turns[-1]
-        story = Story(first.id, first.thread or first.id)
-        for turn in turns:
-            for part in turn.parts:
-                story.hear(readable(orjson.dumps(part)), is_end=False)
-            if turn.reply is not None:
-                story.hear(readable(orjson.dumps(turn.reply)), is_end=True)
-        if last.reply is None and not story.has_ended:
-            now = await task_state(self._instance.store, last)
-            story.place(now.state, now.at_ms, has_parts=bool(last.parts))
-        return story
-
-    async def wait(self, request: web.Request, task_id: str, until: float) -> FollowedTask:
+    async def wait(self, task_id: str, until: float) -> FollowedTask:
         """The task when it rests, or as it is at that time or when the caller has gone."""
-        task = await self.find(task_id)
-        if task.rests:
-            return task
-        with self._instance.notifier.waiting_for(("task", self._who.address, task.last.id)) as event:
-            await self._instance.store.tasks.watch(self._who.address, task.last.id)
+        listener = self._listener(task_id)
+        last = await self._rests_or_last(listener)
+        if last is not None:
+            await self._until_it_rests(listener, last, until)
+        return await self.find(task_id)
+
+    async def _rests_or_last(self, listener: Listener) -> str | None:
+        """Which turn is waited for, None if there is nothing to wait for."""
+        task = await self._first(listener)
+        return None if task.story.rests else task.last.id
+
+    async def _until_it_rests(self, listener: Listener, last: str, until: float) -> None:
+        with self._instance.notifier.waiting_for(("task", self._who.address, last)) as event:
+            await self._instance.store.tasks.watch(self._who.address, last)
             while True:
                 event.clear()
-                task = await self.find(task_id)
-                if task.rests or time.monotonic() >= until or self._instance.draining or has_gone(request):
-                    return task
-                await wait_for(event, request, min(until, time.monotonic() + LOOK_AGAIN_S))
+                if (await listener.listen()).story.rests:
+                    return
+                if time.monotonic() >= until or self._instance.draining or has_gone(self._request):
+                    return
+                await wait_for(event, self._request, min(until, time.monotonic() + LOOK_AGAIN_S))
 
-    async def stream(self, request: web.Request, task: FollowedTask, write: Write) -> web.StreamResponse:
-        """The task as it is, then whatever happens to it, until it rests; or to the end of the caller's patience."""
-        stream = EventStream(request)
-        with self._instance.notifier.waiting_for(("task", self._who.address, task.last.id)) as event:
-            if not task.rests:
-                await self._instance.store.tasks.watch(self._who.address, task.last.id)
+    async def stream(self, task_id: str, write: Write, must_go_on: bool = False) -> web.StreamResponse:
+        """The task as it is, then whatever happens to it, until it rests; or to the end of the caller's patience.
+
+        Raises Unsupported for one that has ended, if it must go on."""
+        listener = self._listener(task_id)
+        task = await self._first(listener)
+        if must_go_on and task.story.has_ended:
+            raise Unsupported("The task has ended; ask for it instead")
+        stream, last = EventStream(self._request), task.last.id
+        state, rests, told = task.story.state, task.story.rests, write("task", task.story.task())
+        del task  # it is large, and the stream may last
+        with self._instance.notifier.waiting_for(("task", self._who.address, last)) as event:
+            if not rests:
+                await self._instance.store.tasks.watch(self._who.address, last)
             with suppress(ConnectionError):  # the caller has gone, and will ask again
                 await stream.open()
-                await stream.send("message", write("task", task.story.task()))
-                await self._follow(request, stream, event, task, write)
+                await stream.send("message", told)
+                del told
+                if not rests:
+                    await self._follow(stream, event, listener, state, write)
         return await stream.close()
 
     async def _follow(
-        self, request: web.Request, stream: EventStream, event: asyncio.Event, task: FollowedTask, write: Write
+        self, stream: EventStream, event: asyncio.Event, listener: Listener, state: str, write: Write
     ) -> None:
         until = self._who.until(MAX_STREAM_S)
-        while not task.rests and time.monotonic() < until and not self._instance.draining and stream.is_read:
+        while time.monotonic() < until and not self._instance.draining and stream.is_read:
             event.clear()
-            told = task.story
+            looked_at = time.monotonic()
             try:
-                task = await self.find(told.task_id)
+                story = (await listener.listen()).story
             except StoreUnavailable:
                 pass  # it comes back, or the caller's patience ends
             except TaskNotFound:
                 return
-            for name, body in news(told, task.story):
-                await stream.send("message", write(name, body))
-            if not task.rests:
-                looked_at = time.monotonic()
-                await wait_for(event, request, min(until, looked_at + LOOK_AGAIN_S))
-                await asyncio.sleep(looked_at + LOOK_APART_S - time.monotonic())
-                await stream.keep_alive(LOOK_AGAIN_S)
+            else:
+                for name, body in news(state, story):
+                    await stream.send("message", write(name, body))
+                if story.rests:
+                    return
+                state = story.state
+                del story
+            await wait_for(event, self._request, min(until, looked_at + LOOK_AGAIN_S))
+            await asyncio.sleep(looked_at + LOOK_APART_S - time.monotonic())
+            await stream.keep_alive(LOOK_AGAIN_S)
 
 
-def news(before: Story, now: Story) -> list[tuple[str, Json]]:
-    """What changed between two reads. An unchanged state is not repeated."""
+def news(state: str, now: Story) -> list[tuple[str, Json]]:
+    """What happened since a look; a state that was told is not told again for its own sake."""
     happened: list[tuple[str, Json]] = []
-    state = before.state
-    for name, body in now.events[len(before.events) :]:
+    for name, body in now.events:
         if name == "statusUpdate":
             if body["status"] == {"state": state}:
                 continue

@@ -23,7 +23,8 @@ _CONTENTS = ("text", "raw", "url", "data")
 WRAPPED_VALUE = "data_part_compat"  # how 0.3 carries data that is no object: {"value": …} and this in the metadata
 
 
-DEEPEST = 200  # levels of a reply; the answer around it adds some, and JSON writers stop at 254
+DEEPEST = 200  # levels of a reply; the answer around it adds some
+WRITTEN = 254  # levels that JSON writers write
 
 
 class NotA2A(ValueError):
@@ -41,13 +42,13 @@ def readable(text: bytes) -> object:
 
 def is_shallow(value: object) -> bool:
     """Whether a value can be written again as a part of a larger one."""
-    level = [value]
-    for _ in range(DEEPEST):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        if not containers:
-            return True
-        level = [inner for outer in containers for inner in (outer.values() if isinstance(outer, dict) else outer)]
-    return False
+    for _ in range(WRITTEN - DEEPEST):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return False
+    return True
 
 
 def _object(value: object, name: str) -> Json:

@@ -31,11 +31,8 @@ async def cancel(rpc: Rpc) -> web.StreamResponse:
 
 async def resubscribe(rpc: Rpc) -> web.StreamResponse:
     """Follows a task that goes on: as it is now, then what happens."""
-    task = await rpc.tasks.find(rpc.task_id())
-    if task.story.has_ended:
-        raise Unsupported("The task has ended; ask for it instead")
     with rpc.request.app[LONG_POLLS].slot(rpc.who):
-        return await rpc.tasks.stream(rpc.request, task, rpc.event)
+        return await rpc.tasks.stream(rpc.task_id(), rpc.event, must_go_on=True)
 
 
 async def listing(_: Rpc) -> web.StreamResponse:

@@ -29,15 +29,14 @@ async def send(rpc: Rpc) -> web.StreamResponse:
     if not _is_blocking(rpc):
         return rpc.task(await rpc.tasks.find(await _send(rpc)), is_answer_to_send=True)
     with rpc.request.app[LONG_POLLS].slot(rpc.who):
-        task = await rpc.tasks.wait(rpc.request, await _send(rpc), rpc.who.until(MAX_WAIT_S))
+        task = await rpc.tasks.wait(await _send(rpc), rpc.who.until(MAX_WAIT_S))
     return rpc.task(task, is_answer_to_send=True)
 
 
 async def stream(rpc: Rpc) -> web.StreamResponse:
     """The same, followed as it goes."""
     with rpc.request.app[LONG_POLLS].slot(rpc.who):
-        task = await rpc.tasks.find(await _send(rpc))
-        return await rpc.tasks.stream(rpc.request, task, rpc.event)
+        return await rpc.tasks.stream(await _send(rpc), rpc.event)
 
 
 def _is_blocking(rpc: Rpc) -> bool:

@@ -1,5 +1,6 @@
 """The story of a task: turns the state of the message and the agent's replies into an A2A task."""
 
+import copy
 from datetime import UTC, datetime
 
 from relay.a2a.forms import (
@@ -30,7 +31,8 @@ BY_MESSAGE_STATE = {
 
 
 class Story:
-    """Rebuilt from the beginning each time; `events` are what a stream would have sent."""
+    """Told from the beginning, or from where it was when it was forgotten; `events` is what a stream would have said
+    on the way."""
 
     def __init__(self, task_id: str, context_id: str) -> None:
         self.task_id = task_id
@@ -52,6 +54,22 @@ class Story:
     @property
     def waits_for_caller(self) -> bool:
         return self.state in INTERRUPTED
+
+    @property
+    def rests(self) -> bool:
+        """Nothing more will happen unless the caller does something."""
+        return self.has_ended or self.waits_for_caller
+
+    def copy(self) -> "Story":
+        """One that can be placed without the other."""
+        other = copy.copy(self)
+        other.history = [*self.history]
+        return other
+
+    def forget(self) -> None:
+        """Of what was told, only what is needed to go on is kept: the state, and whether there is a plain reply."""
+        self.artifacts = {REPLY: {"artifactId": REPLY, "parts": []}} if REPLY in self.artifacts else {}
+        self.history, self.metadata, self.events = [], {}, []
 
     def task(self, history_length: int | None = None) -> Json:
         """The Task as it is now."""

@@ -222,28 +222,42 @@ def test_a_message_that_goes_back_into_its_mailbox_does_not_take_back_what_was_s
     assert story.state == forms.WORKING
 
 
+@pytest.mark.parametrize(("levels", "is_shallow"), [(200, True), (201, False)])
+def test_what_can_be_told_has_so_many_levels(levels: int, is_shallow: bool) -> None:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+
+    assert forms.is_shallow(value) is is_shallow
+
+
 # -- between two looks
 
 
 def test_news_are_what_was_not_told_yet() -> None:
-    before, now = a_story("a"), a_story("a", "b", end="c")
+    story = a_story("a")
+    state = story.state
+    story.forget()
+    story.hear("b", is_end=False)
+    story.hear("c", is_end=True)
 
-    assert [name for name, _ in news(before, now)] == ["artifactUpdate", "artifactUpdate", "statusUpdate"]
+    assert [name for name, _ in news(state, story)] == ["artifactUpdate", "artifactUpdate", "statusUpdate"]
+    assert story.events[0][1]["append"] is True
 
 
 def test_a_state_that_was_told_is_not_told_again() -> None:
     held = a_story()
     held.place("held", at_ms=None, has_parts=False)
 
-    assert [name for name, _ in news(held, a_story("a"))] == ["artifactUpdate"]
-    assert news(held, held) == []
+    assert [name for name, _ in news(held.state, a_story("a"))] == ["artifactUpdate"]
+    assert news(held.state, held) == []
 
 
 def test_a_state_that_the_mailbox_tells_is_news() -> None:
     canceled = a_story()
     canceled.place("cancelled", at_ms=None, has_parts=False)
 
-    assert [body["status"]["state"] for _, body in news(a_story(), canceled)] == [forms.CANCELED]
+    assert [body["status"]["state"] for _, body in news(a_story().state, canceled)] == [forms.CANCELED]
 
 
 # -- the card
