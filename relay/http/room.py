@@ -16,17 +16,21 @@ COME_BACK_MS = 1_000
 
 
 @contextmanager
-def reserved(request: web.Request) -> Iterator[int]:
-    """About how many bytes an answer may have; they are kept for it meanwhile. Raises RateLimited if there are none."""
+def reserved(request: web.Request, size: int = 0) -> Iterator[int]:
+    """About how many bytes an answer may have; they are kept for it meanwhile. Raises RateLimited if there are none.
+
+    One that cannot be cut has its own size, and is given as soon as there is any room.
+    """
     output = cast(ServerConnection, request.protocol).output
     room = output.room()
     if room == 0:
         raise RateLimited("too many answers wait to be read", retry_after_ms=COME_BACK_MS)
-    output.reserve(room)
+    kept = max(room, size)
+    output.reserve(kept)
     try:
         yield min(room, LARGEST_SHARE)
     finally:
-        output.reserve(-room)
+        output.reserve(-kept)
 
 
 @web.middleware

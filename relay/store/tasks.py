@@ -125,8 +125,14 @@ class Tasks:
             keyed_packet(script("follow"), self._keys.task(requester, task_id), f"watch:{self._encoder.instance}")
         )
 
-    async def find(self, requester: str, task_id: str, parts_after: int | None = 0) -> Task | None:
-        """A task with its parts behind that number; without any of them if it is None."""
+    async def size(self, requester: str, task_id: str) -> int:
+        """About how many bytes are kept with a task."""
+        return int(await self._pipeline.command("HGET", self._keys.task_sizes(requester), task_id) or 0)
+
+    async def find(
+        self, requester: str, task_id: str, parts_after: int | None = 0, most_parts: int | None = None
+    ) -> Task | None:
+        """A task with its parts behind that number, or as many of them; without any if the number is None."""
         key = self._keys.task(requester, task_id)
         recipient, names = await asyncio.gather(
             self._pipeline.command("HGET", key, "to"), self._pipeline.command("HKEYS", key)
@@ -136,7 +142,7 @@ class Tasks:
         to = recipient.decode()
         fields = {name.decode().removesuffix(_of(to, "")): name for name in names}
         parts = sorted((name for name in fields if name.startswith("part:") and " " not in name), key=_position)
-        wanted = [] if parts_after is None else parts[parts_after:]
+        wanted = [] if parts_after is None else parts[parts_after:][:most_parts]
         few = [name for name in ("end", "ended", "thread") if name in fields]
         turns = [name for name in fields if name.startswith("turn:")]
         asked = [*wanted, *few, *turns]

@@ -1,6 +1,7 @@
 """Clients that do not read: whatever is sent to them, an instance keeps to its budget and serves the others.
 
-Tried: subscribers, mailboxes, receipts, answers to their own frames, leases over HTTP; none of it is read.
+Tried: subscribers, mailboxes, receipts, answers to their own frames, leases over HTTP, tasks with a megabyte of
+answers, asked for, followed, and followed by A2A; none of it is read.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import pytest
 import redis
 
 from tests.agents import Agent, message
+from tests.callers import caller, soon
 from tests.deaf import Bare, Deaf, counted, text_frame
 from tests.system.conftest import Instance, Room
 
@@ -175,3 +177,56 @@ async def test_a_lease_brings_no_more_than_may_wait(alice: Room) -> None:
 
         assert await held(room) < 8 * 100
         assert peak_bytes(room.a) - before < BUDGET + ROOM
+
+
+async def an_answered_task(room: Room) -> str:
+    """A task of alice's with a megabyte of parts, each of which is far more once it is read."""
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "?"}]}
+    params = {"message": message, "configuration": {"returnImmediately": True}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+    asked = await caller(room, "alice").post(f"/a2a/{room.tenant}/bob", call)
+    bob = caller(room, "bob")
+    held = await bob.lease_one(ack_timeout_s=600)
+    for _ in range(15):
+        assert (await bob.settle("reply", held, payload=[[]] * 16_000, more=True)).status == 200
+    task_id = str(asked["result"]["task"]["id"])
+    await soon(lambda: _parts(room, task_id), 15)
+    return task_id
+
+
+async def _parts(room: Room, task_id: str) -> int:
+    return len((await caller(room, "alice").get(f"/v1/tasks/{task_id}")).body.get("parts", ()))
+
+
+def asking(room: Room, method: str, path: str, body: bytes = b"", accept: str = "*/*") -> Bare:
+    client = Bare(room.a.url)
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {room.token('alice')}\r\nAccept: {accept}\r\n"
+    client.say_bytes(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return client
+
+
+def a_look(room: Room, task_id: str) -> Bare:
+    return asking(room, "GET", f"/v1/tasks/{task_id}")
+
+
+def a_follower(room: Room, task_id: str) -> Bare:
+    return asking(room, "GET", f"/v1/tasks/{task_id}", accept="text/event-stream")
+
+
+def by_a2a(room: Room, task_id: str) -> Bare:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+    return asking(room, "POST", f"/a2a/{room.tenant}/bob", json.dumps(call).encode())
+
+
+@pytest.mark.parametrize("ask", [a_look, a_follower, by_a2a])
+async def test_answers_about_a_task_that_are_not_read_are_few(alice: Room, ask: Callable[[Room, str], Bare]) -> None:
+    room = alice
+    task_id = await an_answered_task(room)
+    before = peak_bytes(room.a)
+
+    with deaf(90, lambda: ask(room, task_id)) as clients:
+        await asyncio.to_thread(clients[-1].is_closed, 1)  # by then all have been dealt with
+        watcher = await room.agent("watcher")
+        await watcher.settled_down()
+
+        assert peak_bytes(room.a) - before < BUDGET + 2 * ROOM

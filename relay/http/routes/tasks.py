@@ -17,6 +17,7 @@ from relay.http.long_poll import has_gone, wait_for
 from relay.http.operation import EVENTS, operation
 from relay.http.query import SenderQuery, read_query
 from relay.http.responses import json_response
+from relay.http.room import reserved
 from relay.http.schemas.fields import doc
 from relay.http.schemas.messages import TaskState
 from relay.http.sse import EventStream, whole_number
@@ -25,6 +26,7 @@ from relay.store.tasks import Task
 routes = web.RouteTableDef()
 
 MAX_STREAM_S = 3_600.0
+PARTS_AT_ONCE = 4  # that are read for a follower, who may not read them
 LAST_EVENT = ("Last-Event-ID", "Where a follower goes on: the id of the last event that it has seen.")
 
 
@@ -53,7 +55,7 @@ async def task(request: web.Request) -> web.StreamResponse:
         with request.app[LONG_POLLS].slot(who):
             return await _follow(request, instance, requester, task_id, who.until(MAX_STREAM_S))
     if asked.wait_s == 0:
-        return json_response(await describe_task(instance, await _find(instance, requester, task_id)))
+        return json_response(await _whole(request, requester, task_id))
     with request.app[LONG_POLLS].slot(who):
         return json_response(await wait_for_end(request, requester, task_id, who.until(asked.wait_s)))
 
@@ -63,6 +65,13 @@ async def _find(instance: Instance, requester: str, task_id: str, parts_after: i
     if task is None:
         raise NotFound("no such task")
     return task
+
+
+async def _whole(request: web.Request, requester: str, task_id: str) -> TaskState:
+    """With all its parts, which may be a megabyte. Raises NotFound, and RateLimited if there is no room for them."""
+    instance = request.app[INSTANCE]
+    with reserved(request, await instance.store.tasks.size(requester, task_id)):
+        return await describe_task(instance, await _find(instance, requester, task_id))
 
 
 async def wait_for_end(request: web.Request, requester: str, task_id: str, until: float) -> TaskState:
@@ -76,7 +85,7 @@ async def wait_for_end(request: web.Request, requester: str, task_id: str, until
             event.clear()
             described = await describe_task(instance, await _find(instance, requester, task_id, None))
             if described.state in ENDS or until <= time.monotonic() or instance.draining or has_gone(request):
-                return await describe_task(instance, await _find(instance, requester, task_id))
+                return await _whole(request, requester, task_id)
             await wait_for(event, request, until)
 
 
@@ -106,7 +115,7 @@ async def _follow(
     with instance.notifier.waiting_for(("task", requester, task_id)) as event:
         while stream.is_read and time.monotonic() < until and not instance.draining:
             event.clear()
-            latest = await instance.store.tasks.find(requester, task_id, sent)  # only what the follower has not seen
+            latest = await instance.store.tasks.find(requester, task_id, sent, PARTS_AT_ONCE)
             if latest is None:
                 break
             described = await describe_task(instance, latest)
@@ -114,6 +123,8 @@ async def _follow(
             for number, part in enumerate(parts, sent + 1):
                 await stream.send("part", bytes(part), str(number))
             sent += len(parts)
+            if parts and sent < latest.part_count:
+                continue
             if described.state in ENDS:
                 await stream.send("end", msgspec.json.encode(described), str(sent + 1))
                 break
