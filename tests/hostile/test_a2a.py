@@ -1,10 +1,11 @@
-"""Agents and callers say what no JSON writer can say again, through the A2A door."""
+"""Agents and callers say what no JSON writer can say again, or without end, through the A2A door."""
 
 import json
 from typing import Any
 
 import pytest
 
+from relay.a2a.sending import MAX_TURNS
 from tests.agents import Agent
 from tests.callers import Answer, Caller, caller
 from tests.system.conftest import Room
@@ -33,6 +34,22 @@ def to_bob(room: Room) -> Caller:
 def a_message(data: str = '"hi"', role: str = '"ROLE_USER"') -> bytes:
     message = f'{{"messageId":"m-1","role":{role},"parts":[{{"data":{data}}}]}}'
     return (f'{{"message":{message},"configuration":{{"returnImmediately":true}}}}').encode()
+
+
+async def test_a_task_is_gone_on_with_so_often(room: Room) -> None:
+    alice = to_bob(room)
+
+    async def send(n: int, **more: str) -> Answer:
+        message = {"messageId": f"m-{n}", "role": "ROLE_USER", "parts": [{"text": "more"}], **more}
+        return await rpc(alice, "SendMessage", {"message": message, "configuration": {"returnImmediately": True}})
+
+    task_id = (await send(0))["result"]["task"]["id"]
+    said = [(await send(n, taskId=task_id)).body for n in range(1, MAX_TURNS + 2)]
+    again = await send(1, taskId=task_id)
+
+    assert ["result" in one for one in said] == [True] * MAX_TURNS + [False]
+    assert said[-1]["error"]["code"] == -32004
+    assert "result" in again.body, "what is in the task already is no further message"
 
 
 @pytest.mark.parametrize("reply", UNTELLABLE.values(), ids=UNTELLABLE)

@@ -106,3 +106,17 @@ async def test_a_long_wait_and_a_session_are_left_alone(url: str) -> None:
     await alice.say("ping")
     await alice.expect("pong")
     await alice.close()
+
+
+async def test_an_instance_has_so_many_connections_that_are_no_sessions(redis_server: RealServer) -> None:
+    async with serving(redis_server.url, max_connections=3, max_connections_per_address=0) as url:
+        clients = [await asyncio.to_thread(Bare, url) for _ in range(4)]
+
+        answer = await asyncio.to_thread(clients[-1].rest)
+        clients[0].say_bytes(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        served = await asyncio.to_thread(clients[0].rest)
+
+        for client in clients:
+            client.close()
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert served.startswith(b"HTTP/1.1 200 ")

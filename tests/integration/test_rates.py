@@ -5,6 +5,7 @@ from relay.store.rates import ACK, MESSAGE
 from tests.agents import until
 from tests.builders import ALICE, Desk
 from tests.conftest import MakeDesk
+from workers import idle
 
 
 async def spend(desk: Desk, count: int, price: int) -> int | None:
@@ -54,3 +55,17 @@ async def test_what_came_first_is_done_first_whatever_it_costs(make_desk: MakeDe
     await until(lambda: len(done) == 4)
 
     assert done == ["a frame of messages", "an ack", "another ack", "what it led to"]
+
+
+async def test_the_bucket_of_a_sender_that_rests_is_forgotten(make_desk: MakeDesk) -> None:
+    desk = await make_desk()
+    await spend(desk, 1, MESSAGE)
+    desk.clock.advance(idle.RATES_IDLE_MS / 1_000)
+
+    kept = []
+    for _ in range(2):
+        await idle.reap_shard(desk.store, 0, desk.clock.now_ms())
+        kept.append(desk.redis.hexists(desk.keys.rates(0), ALICE))
+        desk.clock.advance(1)
+
+    assert kept == [True, False]
