@@ -2,8 +2,9 @@
 
 import pytest
 
+from relay.store import roster
 from relay.store.roster import Sums
-from tests.builders import ALICE, BOB, CAROL, Desk, a_message
+from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 from workers.reaper import reap_shard
 
@@ -133,6 +134,20 @@ async def test_the_oldest_of_a_tenant_is_found_behind_older_mail_of_others(desk:
 
     assert await desk.store.roster.oldest_ms("acme") == desk.clock.now_ms()
     assert await desk.store.roster.oldest_ms("nobody") is None
+
+
+async def test_the_oldest_mail_is_not_looked_for_behind_that_of_many_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roster, "OLDEST_AT_ONCE", 2)
+    monkeypatch.setattr(roster, "MOST_OLDER", 4)
+    for n in range(4):
+        await desk.send_one(a_message(to=f"other/{n}"), sender="other/x")
+        desk.clock.advance(1)
+    await desk.send_one(a_message())
+
+    assert await desk.store.roster.oldest_ms("acme") is None
+    assert await desk.store.roster.oldest_ms("other") == NOON_MS
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import Malformed, TooLarge, UnknownOp
+from relay.protocol import frames
 from relay.protocol.address import address
 from relay.protocol.columns import escape
 from relay.protocol.entry import parse_entry
@@ -195,3 +196,22 @@ def test_send_keeps_its_messages_unparsed() -> None:
 
     assert isinstance(found, Send)
     assert len(found.messages) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"op":"send","messages":[{"id":"\\ud800"}]}', '{"op":"send","messages":' + "[" * 5_000, "x" * 1_000, "[]"],
+    ids=["half a surrogate", "deep", "no JSON", "no object"],
+)
+def test_a_strangers_frame_is_looked_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a frame of an agent is worth, to save the messages that are not to blame, a stranger's is not."""
+    monkeypatch.setattr(frames, "salvage", lambda _: pytest.fail("it was read again"))
+
+    with pytest.raises(Malformed):
+        frames.parse_auth(text.encode())
+
+
+def test_a_strangers_frame_that_is_no_auth_is_not_read() -> None:
+    costly = '{"op":"send","messages":[' + '{"id":"m"},' * 1_000 + "1]}"
+
+    assert frames.parse_auth(costly.encode()) is None

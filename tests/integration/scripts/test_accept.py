@@ -1,5 +1,7 @@
 """accept: each message at most once in its mailbox, and a word for every way it can go."""
 
+import pytest
+
 from relay.store.keys import ALL_LANES
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
@@ -303,12 +305,13 @@ async def test_five_hundred_messages_to_five_hundred_mailboxes_go_in_one_call(de
     assert desk.redis.hlen(desk.keys.ids(0)) == 500
 
 
-async def test_an_instance_is_told_once_however_many_sessions_it_has(desk: Desk) -> None:
+@pytest.mark.parametrize("priority", [0, 3], ids=["plain", "with a lane"])
+async def test_an_instance_is_told_once_however_many_sessions_it_has(desk: Desk, priority: int) -> None:
     for _ in range(3):
         await desk.join(mode="shared")
     ears = desk.ears()
 
-    await desk.send(a_message("1"), a_message("2"))
+    await desk.send(a_message("1", priority=priority), a_message("2", priority=priority))
 
     assert ears.heard() == ["mail\tacme/bob"]
 
