@@ -1,7 +1,7 @@
 """Strangers: before it has authenticated a client can cost an instance neither time nor memory.
 
-Tried: large frames and frames that are costly to read, half a frame, a flood behind an auth frame, a flood of
-frames that are no auth, answers that are not read.
+Tried: large frames and frames that are costly to read, half a frame, a flood behind an auth frame, many frames and a
+flood of frames that are no auth, answers that are not read.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.xdist_group("strangers")
 SETTINGS = {"recheck_s": 30, "rate_per_s": 0, "auth_timeout_s": 60}
 COSTLY = '{"op":"send","messages":[{"id":"m","to":"b","payload":["\\ud800",' + '"a",' * 1_000_000 + "1]}]}"
 STRANGER_BYTES = 64 * 1024
+STRANGER_FRAMES = 100
 
 
 async def test_a_costly_frame_of_a_stranger_delays_nobody(room: Room) -> None:
@@ -98,6 +99,17 @@ async def test_what_is_no_frame_is_answered_and_may_be_followed_by_auth(room: Ro
     await alice.say("auth", token=room.token("alice"))
 
     await alice.expect("welcome")
+
+
+@pytest.mark.parametrize("kind", [aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.PING])
+async def test_a_stranger_says_so_much_and_then_no_more(room: Room, kind: aiohttp.WSMsgType) -> None:
+    eve = await room.socket()
+
+    for _ in range(STRANGER_FRAMES + 1):
+        await eve.say_bytes(b"x", kind)
+
+    assert await eve.closed() == 4503
+    assert f"{STRANGER_FRAMES} frames" in eve.got("closing")[0]["message"]
 
 
 async def test_a_stranger_that_does_not_read_is_not_heard_for_long(room: Room) -> None:

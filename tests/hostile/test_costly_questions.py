@@ -124,6 +124,17 @@ async def test_a_sync_without_a_thread_reads_few_messages_at_a_time(room: Room) 
     assert state["pending"] == 60
 
 
+async def test_one_session_has_so_many_questions_under_way(room: Room, eve: Agent) -> None:
+    await fill(room, 60)
+    eve.inbox.clear()
+
+    await asyncio.gather(*(eve.say("sync", peer="bob") for _ in range(300)))
+    await until(lambda: len(eve.got("sync_state")) + len(eve.got("error")) == 300)
+
+    assert {one["code"] for one in eve.got("error")} == {"rate_limited"}
+    assert len(eve.got("sync_state")) >= 50
+
+
 async def test_a_join_reads_few_messages(room: Room) -> None:
     alice = await fill(room, 60)
     await alice.close()
