@@ -1,7 +1,7 @@
 """Connections: none is kept for somebody who does not use it, and nobody takes those of the others.
 
-Tried: heads that trickle in or never come, idle connections, one agent with many sessions, one address with many
-connections, one session too many; mail to many shared sessions of which only one is rung.
+Tried: one agent with many sessions, one address with many connections, one session too many, refused origins; mail to
+many shared sessions of which only one is rung.
 """
 
 import asyncio

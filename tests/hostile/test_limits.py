@@ -1,8 +1,9 @@
 """One client with an ordinary token goes to every limit and beyond: the store stays within what docs/limits.md says.
 
-Tried over WebSocket and HTTP: requests that are refused, requests and parts without end, answers for a mailbox that
-stays full, receipts that nobody reads, new recipients, new threads, new agents by fresh keys, topics, blocks. Then the
-client leaves, time passes, and what is left in the store is what was there before.
+Tried over WebSocket and HTTP: a mailbox that is full, failures without end, dead letters, requests that are refused,
+requests and parts without end, answers for a mailbox that stays full, receipts that nobody reads, new recipients, new
+threads, new agents by fresh keys, topics, blocks. Then the client leaves, time passes, and what is left in the store is
+what was there before.
 """
 
 import time
@@ -27,11 +28,14 @@ SETTINGS = {
     "sender_max_mailboxes": 20,
     "tenant_max_mailboxes": 100,
     "registrations_per_s": 0.5,
+    "dead_max_messages": 5,
 }
 # These have as many fields for any client.
 IN_COMMON = (":events", ":rates", ":instances", ":calls", ":totals", ":sums", ":workers", ":outbox")
 MAILBOXES = 4 * 10  # twice an even share for each of four shards
 MAILBOX_BYTES = 2_000  # with one small message
+MESSAGE_BYTES = 1_500  # beside its payload; of streams the server tells too much rather than too little
+FAILURES_BYTES = 24 * 1_024  # the record, and what its holder has come to know of it
 THREAD_BYTES = 700
 
 
@@ -65,6 +69,45 @@ async def answers(agent: Agent, *batch: Frame) -> list[Frame]:
             missing -= {one["id"] for one in refused} | set(frame.get("ids", []))
         agent.inbox = [one for one in agent.inbox if one["op"] not in ("accepted", "refused")]
     return refusals
+
+
+# -- a mailbox
+
+
+async def test_a_mailbox_is_full_and_so_is_what_is_kept_for_it(room: Room) -> None:
+    alice = await room.agent("alice")
+    before = stored(room)
+
+    refused = await answers(alice, *(message(f"m-{n}", payload="x" * 9_000) for n in range(30)))
+
+    assert {one["code"] for one in refused} == {"queue_full"}
+    assert room.depth("bob") == 10
+    assert grown(room, before) < 10 * (MESSAGE_BYTES + 2 * 9_000)
+
+
+async def test_of_failures_without_end_the_latest_are_kept(room: Room) -> None:
+    alice, bob = await room.agents("alice", "bob")
+    await alice.sent(message("m-1"))
+    before = stored(room)
+
+    for n in range(60):
+        await bob.settle("nack", await bob.delivery(), delay_s=0, reason=f"{n} " + "x" * 1_000)
+
+    assert grown(room, before) < FAILURES_BYTES
+
+
+async def test_a_full_dead_letter_box_leaves_the_rest_where_it_is(room: Room) -> None:
+    alice, bob = await room.agents("alice", "bob")
+    before = stored(room)
+
+    await alice.sent(*(message(f"m-{n}", payload="x" * 1_000) for n in range(10)))
+    await bob.settle("nack", *await bob.deliveries(10), retry=False)
+    await until(lambda: len(room.dead("bob")) == 5)
+    refused = await answers(alice, *(message(f"n-{n}", payload="x" * 1_000) for n in range(10)))
+
+    assert room.depth("bob") == 10
+    assert {one["code"] for one in refused} == {"queue_full"}
+    assert grown(room, before) < 15 * (MESSAGE_BYTES + 2 * 1_000) + 2 * MAILBOX_BYTES
 
 
 # -- requests and replies

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from relay.core import control_frames, registrations
+from relay import server
+from relay.a2a import following, sending
+from relay.core import control_frames, registrations, turns
 from relay.http import long_poll
 from relay.protocol import frames, message
 from relay.settings import Settings
 from relay.store import agents, keys, receipts, replies, settle
 from relay.store.accept import per_shard
 from relay.store.redis.scripts import script
+from relay.ws import connection, framing
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
 ROWS = {row.split("|")[1].strip(): row for row in PAGE.splitlines() if row.startswith("| ")}
@@ -31,6 +34,14 @@ ROWS = {row.split("|")[1].strip(): row for row in PAGE.splitlines() if row.start
         ("calls that wait (long polls, streams)", f"{long_poll.MAX_LONG_POLLS}"),
         ("forwarded entries", f"{keys.FORWARDED_BUCKET_MS // 60_000} minutes"),
         ("registration", f"{frames.MAX_CARD_BYTES // 1_024} KiB"),
+        ("messages that go on with an A2A task", f"{sending.MAX_TURNS}"),
+        ("questions of one session that are not answered yet", f"{control_frames.MAX_UNANSWERED}"),
+        ("tasks that are read for A2A", f"{following.FETCHED_AT_ONCE}"),
+        ("frames before `auth`", f"{connection.STRANGER_FRAMES} of any kind"),
+        ("frames before `auth`", f"{connection.STRANGER_BYTES // 1_024} KiB"),
+        ("work for one connection in a turn of the event loop", f"{server.PIECE_BYTES // 1_024} KiB"),
+        ("work for one connection in a turn of the event loop", f"{framing.FRAMES_A_TURN} frames"),
+        ("work for all connections that sent more than that", f"{turns.A_TURN_S * 1_000:.0f} ms"),
         ("`headers`", f"{message.MAX_HEADERS_BYTES:,}"),
         ("messages of one frame or call", f"{frames.MAX_MESSAGES_PER_FRAME}"),
         ("entries, agents or topics of one frame", f"{frames.MAX_ENTRIES_PER_FRAME:,}"),
