@@ -51,6 +51,18 @@ async def test_a_wait_for_a_reply_ends_with_its_token(room: Room) -> None:
     assert time.monotonic() - began < SOON_S + 1.5
 
 
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_call_by_a2a_ends_with_its_token(room: Room, method: str) -> None:
+    alice, began = caller(room, "alice", **ending_soon()), time.monotonic()
+    message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "?"}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+
+    answer = await alice.post(f"/a2a/{room.tenant}/bob", call)
+
+    assert "TASK_STATE_SUBMITTED" in answer.text
+    assert SOON_S / 2 < time.monotonic() - began < SOON_S + 1.5
+
+
 async def _wait_for_task(room: Room) -> Any:
     await caller(room, "carol").ask("bob", "other")
     return await caller(room, "carol", **ending_soon()).get("/v1/tasks/other", wait_s=30)
