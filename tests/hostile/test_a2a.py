@@ -1,5 +1,6 @@
 """Agents and callers say what no JSON writer can say again, or without end, through the A2A door."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -66,6 +67,22 @@ async def test_a_reply_that_cannot_be_told_as_json_is_told_as_text(room: Room, r
     assert answer.status == 200
     assert "result" in answer.body
     assert task.status == 200
+
+
+@pytest.mark.parametrize("reply", UNTELLABLE.values(), ids=UNTELLABLE)
+async def test_a_stream_tells_it_too_and_goes_on(room: Room, reply: str) -> None:
+    alice, bob = to_bob(room), await room.agent("bob")
+    sent = await rpc(alice, "SendMessage", a_message())
+    entry = (await bob.delivery())["entry"]
+    await _replies(bob, entry, reply, "true")
+
+    following = asyncio.create_task(rpc(alice, "SubscribeToTask", {"id": sent["result"]["task"]["id"]}))
+    await _replies(bob, entry, reply, "true")
+    await _replies(bob, entry, '"the end"', "false")
+    told = await following
+
+    assert "the end" in told.text or "ended" in told.text
+    assert "internal" not in told.text
 
 
 async def _replies(bob: Agent, entry: str, reply: str, more: str) -> None:
