@@ -61,7 +61,8 @@ async def test_a_record_that_cannot_be_read_hides_no_other(room: Room) -> None:
     address = room.address("bob")
     shard = room.keys.shard(address)
     room.redis.hset(room.keys.seen(shard), address, "4.5035996273705e+15\tnever")
-    room.redis.execute_command("XADD", room.keys.events(shard), "*", "e1", "nacked\tnot\tan\tevent\nat all")
+    unreadable = f"nacked\tnot\t{room.tenant}\tbob\tan event\nat all"  # the store cannot tell, and hands it out
+    room.redis.execute_command("XADD", room.keys.events(shard), "*", "e1", unreadable)
     ((_, letter),) = room.redis.xrange(room.keys.dead(address))
     history = "1\t2\tw1\n.ab\tbroken\nalso\n" + letter["history"]
     room.redis.xadd(room.keys.dead(address), letter | {"history": history})
@@ -75,3 +76,4 @@ async def test_a_record_that_cannot_be_read_hides_no_other(room: Room) -> None:
     assert len(dead["messages"]) == 2
     assert dead["messages"][1]["history"][-1]["reason"] == "no"
     assert "accepted" in {one["kind"] for one in latest["events"]}
+    assert room.a.events("event_unreadable")
