@@ -122,6 +122,7 @@ def test_an_ingress_speaks_tls_unless_told_otherwise() -> None:
     (ingress,) = [doc for doc in yaml.safe_load_all(rendered) if doc and doc["kind"] == "Ingress"]
 
     assert [one["hosts"] for one in ingress["spec"]["tls"]] == [[rule["host"] for rule in ingress["spec"]["rules"]]]
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/force-ssl-redirect"] == "true"
 
 
 def test_pods_may_reach_a_server_of_yours_and_its_sentinels() -> None:
@@ -137,6 +138,16 @@ def test_high_availability_survives_the_loss_of_a_node(role: str) -> None:
 
     spread = {one["topologyKey"]: one["whenUnsatisfiable"] for one in spec["topologySpreadConstraints"]}
     assert spread == {"topology.kubernetes.io/zone": "DoNotSchedule", "kubernetes.io/hostname": "DoNotSchedule"}
+
+
+def test_high_availability_promises_replicas_and_has_more_than_one_of_everything() -> None:
+    variation = "high-availability"
+    pods = {one["name"]: environment(one, secret_of(variation)) for one in containers(variation)}
+
+    assert {pods[name]["RELAY_DURABILITY"] for name in ("relay", "workers")} == {"replica"}
+    assert "redis" not in pods, "one server with a volume has no replica"
+    assert the(variation, "HorizontalPodAutoscaler")["spec"]["minReplicas"] >= 2
+    assert the(variation, "Deployment", "workers")["spec"]["replicas"] >= 2
 
 
 def test_the_default_opens_no_tenant_and_says_so() -> None:
