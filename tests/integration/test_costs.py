@@ -10,9 +10,9 @@ from tests.builders import ALICE, BOB, Desk, a_message
 from tests.servers import RealServer
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text()
-COUNT = 200
+COUNT = 1_000  # of fewer, a server makes one compact text
 PAYLOAD = "x" * 254  # 256 bytes as JSON
-DIFFERS_BY = 0.15  # servers and their allocators differ
+MORE, LESS = 1.15, 0.6  # servers differ: Valkey 9 keeps hashes in less than Redis 7
 
 Measure = Callable[[Desk], Awaitable[float]]
 
@@ -39,7 +39,13 @@ def usage(desk: Desk, *keys: str) -> int:
     In one script, so that no buffer of a connection or of the log grows or shrinks meanwhile.
     """
     desk.redis.config_set("lazyfree-lazy-user-del", "no")
+    desk.redis.set("first", "")
+    desk.redis.eval(FREED, 1, "first")  # what the server keeps of a script from its first run on is not counted
     return int(desk.redis.eval(FREED, len(keys), *keys))
+
+
+def assert_close(measured: float, documented: int) -> None:
+    assert LESS * documented <= measured <= MORE * documented
 
 
 async def send(desk: Desk, count: int, to: str = BOB, sender: str = ALICE) -> None:
@@ -140,4 +146,4 @@ def test_every_cost_is_measured() -> None:
 
 @pytest.mark.parametrize("name", MEASURES)
 async def test_a_cost_is_what_the_page_says(desk: Desk, name: str) -> None:
-    assert await MEASURES[name](desk) == pytest.approx(documented()[name], rel=DIFFERS_BY)
+    assert_close(await MEASURES[name](desk), documented()[name])
