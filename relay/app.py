@@ -14,7 +14,7 @@ from relay.a2a.following import STORYTELLING, Storytelling
 from relay.auth import Tokens
 from relay.core.instance import Instance
 from relay.errors import ConfigurationError, Forbidden, Malformed, StoreUnavailable
-from relay.http import auth, cors, errors, measuring, openapi, room
+from relay.http import answer_budget, auth, cors, errors, measuring, openapi
 from relay.http.app_keys import INSTANCE, LONG_POLLS, TOKENS
 from relay.http.long_poll import LongPollLimit
 from relay.http.operation import operation
@@ -68,7 +68,7 @@ async def websocket(request: web.Request) -> web.StreamResponse:
 
 def make_app(store: Store) -> web.Application:
     """The application on an open store."""
-    middlewares = [measuring.requests, cors.preflights, errors.errors_to_responses, auth.charge, room.pages]
+    middlewares = [measuring.requests, cors.preflights, errors.errors_to_responses, auth.charge, answer_budget.pages]
     app = web.Application(middlewares=middlewares, client_max_size=store.settings.max_frame_bytes)
     app[INSTANCE] = Instance(store, Metrics(store.instance))
     app[TOKENS] = Tokens(store.settings)

@@ -10,9 +10,9 @@ from typing import Any, cast
 import orjson
 from aiohttp import web
 
-from relay.core.halves import Halves
 from relay.core.instance import Instance
-from relay.core.output import Output
+from relay.core.output_budget import Output
+from relay.core.partial_input import PartialInput
 from relay.core.strangers import Stranger
 from relay.core.turns import Turns
 from relay.errors import RateLimited
@@ -82,7 +82,7 @@ class ServerConnection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.output.close()
-        self._server.halves.done(self)
+        self._server.partial_input.done(self)
         self._server.lost(self)
         self.on_room = self.stranger.on_flood = None
         super().connection_lost(exc)
@@ -125,13 +125,13 @@ class ServerConnection(web.RequestHandler):
         super().data_received(data)
         if self.half > HALF_BYTES:
             self._is_counted = True
-            self._server.halves.grew(self, self.half)
+            self._server.partial_input.grew(self, self.half)
         elif self._is_counted:
             self._has_all()
 
     def _has_all(self) -> None:
         self.half, self._is_counted = 0, False
-        self._server.halves.done(self)
+        self._server.partial_input.done(self)
 
     def give_up(self) -> None:
         """Cuts the connection: incomplete input takes too much memory."""
@@ -209,7 +209,7 @@ class Server(web.Server):
         self._inner_request = inner.request_factory
         self.instance = instance
         self.turns = Turns()
-        self.halves = Halves(max(instance.settings.max_buffer_bytes, instance.settings.max_frame_bytes))
+        self.partial_input = PartialInput(max(instance.settings.max_buffer_bytes, instance.settings.max_frame_bytes))
         self.plain: set[ServerConnection] = set()
         self._strangers: Counter[str] = Counter()  # connections of each address that have not authenticated
         instance.heartbeat.on_tick.append(self.tick)

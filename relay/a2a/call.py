@@ -6,7 +6,7 @@ from typing import Literal
 import orjson
 from aiohttp import web
 
-from relay.a2a import older
+from relay.a2a import v03
 from relay.a2a.errors import InvalidParams
 from relay.a2a.following import FollowedTask, Follower
 from relay.a2a.forms import Json
@@ -44,12 +44,12 @@ class Rpc:
 
     def event(self, name: str, value: Json) -> bytes:
         """An event of a stream, which is a response of its own."""
-        return orjson.dumps(self.result({name: value} if self.generation == "1.0" else older.event(name, value)))
+        return orjson.dumps(self.result({name: value} if self.generation == "1.0" else v03.event(name, value)))
 
     def task(self, followed: FollowedTask, is_answer_to_send: bool = False) -> web.Response:
         task = followed.story.task(self.history_length())
         if self.generation == "0.3":
-            return json_response(self.result(older.task(task)))
+            return json_response(self.result(v03.task(task)))
         return json_response(self.result({"task": task} if is_answer_to_send else task))
 
     def history_length(self) -> int | None:

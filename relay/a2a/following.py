@@ -13,13 +13,13 @@ from aiohttp import web
 
 from relay.a2a.errors import TaskNotFound, Unsupported
 from relay.a2a.forms import Json, readable
-from relay.a2a.story import Story
+from relay.a2a.task_story import Story
 from relay.auth import Identity
 from relay.core.instance import Instance
 from relay.core.task_state import task_state
 from relay.errors import StoreUnavailable
+from relay.http.answer_budget import reserved
 from relay.http.long_poll import has_gone, wait_for
-from relay.http.room import reserved
 from relay.http.sse import EventStream
 from relay.store.store import Store
 from relay.store.tasks import Task

@@ -1,7 +1,6 @@
 """The Python client: no message is lost on its way out, and none is handled twice."""
 
 from relay.client.agent import Agent
-from relay.client.ends import Cancelled, Dead, Delivered, End, Expired
 from relay.client.errors import (
     CannotOpen,
     ClientError,
@@ -25,6 +24,7 @@ from relay.client.frames import PresenceInfo, Side, SyncState
 from relay.client.gaps import Gap
 from relay.client.keys import Key, SealingKey
 from relay.client.message import Message
+from relay.client.outcomes import Cancelled, Dead, Delivered, End, Expired
 from relay.client.questions import Event
 from relay.client.security import Security
 from relay.client.sent import Sent

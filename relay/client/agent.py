@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from relay.client.asking import Asking
-from relay.client.company import Company
 from relay.client.credentials import Credentials, TokenSource
 from relay.client.engine import Engine
 from relay.client.errors import Unauthorized
@@ -15,6 +14,7 @@ from relay.client.gaps import Gap
 from relay.client.keys import Key
 from relay.client.link import Network, Relay
 from relay.client.options import Options
+from relay.client.peers import Peers
 from relay.client.receiving import Receiving
 from relay.client.security import Security
 from relay.client.sending import Sending
@@ -24,7 +24,7 @@ from relay.client.states import State
 MAX_WINDOW = 1_000
 
 
-class Agent(Sending, Receiving, Asking, Company):
+class Agent(Sending, Receiving, Asking, Peers):
     """One agent's connection to the relay, for as long as the `async with` lasts.
 
     `relay` is one url or several (ws, wss, http, https). Authenticate with a `token` (a string, or a plain or async

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 
 from relay.client.clock import Clock
-from relay.client.ends import Cancelled, Dead, Delivered, End, Expired
 from relay.client.errors import ClientError, QueueFull, Refused
 from relay.client.frames import Accepted, Receipt, Receipts, Refusal, frame
 from relay.client.journal import Journal
 from relay.client.lanes import MAX_FRAME_BYTES, Lanes
 from relay.client.link import Line
+from relay.client.outcomes import Cancelled, Dead, Delivered, End, Expired
 from relay.client.sent import Sent
 
 NOTE_ACCEPTED_S = 1.0  # most receipts come sooner than that, and save the writing

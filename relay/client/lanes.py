@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from relay.client.backoff import Backoff
 from relay.client.clock import Clock, Timer
-from relay.client.ends import End, Expired
 from relay.client.errors import ClientError, QueueFull
 from relay.client.frames import Refusal
 from relay.client.link import Line
+from relay.client.outcomes import End, Expired
 from relay.client.sent import Sent
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import Any
 
 from relay.client.calls import Calls
-from relay.client.ends import Cancelled, Dead, Delivered, End, Expired
 from relay.client.errors import ClientError
+from relay.client.outcomes import Cancelled, Dead, Delivered, End, Expired
 from relay.client.sent import Sent
 
 

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable
 
 from relay.client.answers import Answers
 from relay.client.clock import Clock, Timer
-from relay.client.ends import Cancelled, End, Expired
 from relay.client.errors import ClientError
 from relay.client.journal import Journal
 from relay.client.lanes import Lanes
 from relay.client.link import Line
-from relay.client.room import Room
+from relay.client.outbox_limit import OutboxLimit
+from relay.client.outcomes import Cancelled, End, Expired
 from relay.client.sent import Sent, key_of
 
 SWEEP_S = 30.0
@@ -31,7 +31,7 @@ class Outbox:
         self._by_key: dict[tuple[str, str], Sent] = {}
         self._lanes = Lanes(clock, line, self.end)
         self._sweep: Timer | None = None
-        self.room = Room(limit, waits)
+        self.room = OutboxLimit(limit, waits)
         self.answers = Answers(journal, clock, line, self._lanes, self.find, self.end)
         self.cancel_at_relay: Callable[[Sent], Awaitable[bool]]
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from relay.client import payloads
 from relay.client.calls import Calls, not_allowed
 from relay.client.clock import Clock, sleep
-from relay.client.ends import Dead, Delivered, End, Expired
 from relay.client.errors import ClientError, Died, QueueFull, Refused, RequestExpired, Unanswered
 from relay.client.frames import Delivery
 from relay.client.outbox import Outbox
+from relay.client.outcomes import Dead, Delivered, End, Expired
 from relay.client.security import Guard
 from relay.client.sent import Sent
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Literal
 
-from relay.client.ends import Cancelled, End, Expired
 from relay.client.errors import ClientError, OutboxFailed, Refused
+from relay.client.outcomes import Cancelled, End, Expired
 
 if TYPE_CHECKING:
     from relay.client.lanes import Lane

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from relay.auth import Identity
-from relay.core.output import Output
+from relay.core.output_budget import Output
 from relay.errors import RelayError
 from relay.protocol.frames import frame
 from relay.telemetry.metrics import Metrics

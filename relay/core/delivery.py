@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from relay.core.life import came_at_ms
-from relay.core.output import LARGEST_SHARE, Output
-from relay.store.plain_accept import PUSH_BODY_BYTES
+from relay.core.lifecycle import came_at_ms
+from relay.core.output_budget import LARGEST_SHARE, Output
+from relay.store.accept_plain import PUSH_BODY_BYTES
 from relay.store.take import TakeResult
 from relay.store.taken import Taken
 from relay.store.wakes import Push

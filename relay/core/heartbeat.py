@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from relay.core.output import OutputBudget
+from relay.core.output_budget import OutputBudget
 from relay.core.session import Session
 from relay.core.sessions import Sessions
 from relay.core.sockets import Sockets

@@ -5,20 +5,20 @@ import logging
 import time
 
 from relay.auth import Identity
-from relay.core.admissions import Admissions
 from relay.core.background import Background, attempt, repeat
 from relay.core.drain import Drain
-from relay.core.feed import Feeds
+from relay.core.event_feed import Feeds
 from relay.core.heartbeat import Heartbeat
 from relay.core.key_check import KeyCheck
 from relay.core.membership import Membership
 from relay.core.notifier import Notifier
-from relay.core.output import Output, OutputBudget
+from relay.core.output_budget import Output, OutputBudget
 from relay.core.pauses import PauseSwitch
 from relay.core.readiness import Readiness
 from relay.core.recheck import Recheck
 from relay.core.registrations import Registrations
 from relay.core.session import Session
+from relay.core.session_admission import SessionAdmission
 from relay.core.sessions import Sessions
 from relay.core.sockets import Socket, Sockets
 from relay.core.stalls import Stalls
@@ -50,7 +50,7 @@ class Instance:
         self.notifier = Notifier()
         self.sessions = Sessions(store.instance, settings.max_connections_per_agent)
         self.sockets = Sockets(settings.max_connections, metrics)
-        self.admissions = Admissions(settings.sessions_per_s, time.monotonic)
+        self.admissions = SessionAdmission(settings.sessions_per_s, time.monotonic)
         self.membership = Membership(store, self.sessions)
         self.drain = Drain(self.sessions, self.sockets, self.notifier, settings.drain_s)
         self._stalls = Stalls(store.clock.now_ms)

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from relay.auth import Identity
-from relay.core.life import Answer, traced
+from relay.core.lifecycle import Answer, traced
 from relay.errors import (
     Forbidden,
     LockLost,

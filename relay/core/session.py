@@ -9,8 +9,8 @@ from relay.auth import Identity
 from relay.core.agent_link import AgentLink
 from relay.core.control_frames import ControlFrames
 from relay.core.delivery import DeliveryPump, deliver_frame
-from relay.core.life import note_taken
-from relay.core.output import Output
+from relay.core.lifecycle import note_taken
+from relay.core.output_budget import Output
 from relay.core.receipts import ReceiptReader
 from relay.core.reply_buffer import ReplyBuffer
 from relay.core.send_queue import SendQueue

@@ -5,7 +5,7 @@ from typing import Any
 from relay.core.agent_link import AgentLink
 from relay.core.delivery import DeliveryPump
 from relay.core.intake import no_more_parts, not_granted, not_held
-from relay.core.life import note_settled
+from relay.core.lifecycle import note_settled
 from relay.core.reply_buffer import ReplyBuffer
 from relay.core.spending import Spending
 from relay.errors import Malformed, StoreUnavailable

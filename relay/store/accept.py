@@ -3,7 +3,7 @@
 from typing import Any
 
 from relay.settings import Settings
-from relay.store import plain_accept
+from relay.store import accept_plain
 from relay.store.draft import Draft, Drafting
 from relay.store.keys import ALL_LANES
 from relay.store.lanes import Lanes
@@ -72,7 +72,7 @@ class Accepting:
     def _encode_accept(self, shard: int, drafts: list[Draft]) -> bytes:
         self._memory.add(len(drafts), sum(draft.size for draft in drafts))
         if drafts[0].is_plain:
-            return plain_accept.encode(self._encoder, shard, drafts)
+            return accept_plain.encode(self._encoder, shard, drafts)
         return self._encode_special(shard, drafts)
 
     def _encode_special(self, shard: int, drafts: list[Draft]) -> bytes:
@@ -103,7 +103,7 @@ class Accepting:
             return
         self.wakes_sent += outcome[0]
         self.wakes_unheard += outcome[1]
-        again = plain_accept.answer(drafts, outcome) if drafts[0].is_plain else self._answer(drafts, outcome[2])
+        again = accept_plain.answer(drafts, outcome) if drafts[0].is_plain else self._answer(drafts, outcome[2])
         for draft in again:
             draft.is_plain = False
         if again:
@@ -111,7 +111,7 @@ class Accepting:
 
     def _answer(self, drafts: list[Draft], results: list[Any]) -> list[Draft]:
         """Answers each draft; returns those whose mailbox uses lanes that the call did not name."""
-        in_order = [draft for drafts_of in plain_accept.by_mailbox(drafts).values() for draft in drafts_of]
+        in_order = [draft for drafts_of in accept_plain.by_mailbox(drafts).values() for draft in drafts_of]
         again = []
         for draft, result in zip(in_order, results, strict=True):
             if result[0] == b"lanes":

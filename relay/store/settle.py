@@ -9,9 +9,9 @@ import orjson
 from relay.protocol.columns import escape
 from relay.protocol.entry import parse_entry
 from relay.settings import Settings
+from relay.store.ack_plain import HeldAck
+from relay.store.ack_plain import encode as encode_plain
 from relay.store.keys import ALL_LANES
-from relay.store.plain_ack import HeldAck
-from relay.store.plain_ack import encode as encode_plain
 from relay.store.receipts import Receipts
 from relay.store.redis.encoder import Number, ScriptEncoder
 from relay.store.redis.ordered_batcher import OrderedBatcher

@@ -14,7 +14,7 @@ import orjson
 
 from relay.settings import Settings
 
-LIFE = logging.getLogger("relay.core.life")  # each step of each message, at level debug
+LIFE = logging.getLogger("relay.core.lifecycle")  # each step of each message, at level debug
 ADDRESS_FIELDS = ("agent", "to", "sender", "address", "remote")
 _WORD = re.compile(r"""(?:(?!["'=\\])[!-~])+""")  # printable ASCII without blanks, quotes, backslashes and "="
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

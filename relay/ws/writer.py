@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from relay.core.output import Output
+from relay.core.output_budget import Output
 
 
 class FrameWriter:

@@ -7,7 +7,7 @@ import pytest
 
 from relay.a2a import following
 from relay.a2a.following import Listener, Storytelling
-from relay.a2a.story import Story
+from relay.a2a.task_story import Story
 from tests.builders import ALICE, BOB, Desk, a_message
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from relay.core import output
+from relay.core import output_budget
 from tests.agents import Agent, make_token, message, until
 from tests.deaf import Bare, Deaf, until_counted
 from tests.servers import RealServer
@@ -15,7 +15,7 @@ from tests.serving import SECRET, serving
 @pytest.fixture
 async def url(redis_server: RealServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """An instance in this process, which loses its patience soon."""
-    monkeypatch.setattr(output, "SLOW_AFTER_S", 0.5)
+    monkeypatch.setattr(output_budget, "SLOW_AFTER_S", 0.5)
     async with serving(redis_server.url, open_tenants=("*",), recheck_s=0.2, max_buffer_bytes=2**16) as url:
         yield url
 

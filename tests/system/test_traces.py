@@ -104,7 +104,7 @@ async def test_every_line_of_a_life_has_the_id_also_when_another_instance_settle
     assert (await other.call("POST", f"/v1/agents/bob/entries/{leased['entry']}/ack", ack)).status == 200
 
     def life(at: Instance) -> list[tuple[str, str]]:
-        return [(one["event"], one.get("id", "")) for one in at.lines() if one.get("logger") == "relay.core.life"]
+        return [(one["event"], one.get("id", "")) for one in at.lines() if one.get("logger") == "relay.core.lifecycle"]
 
     await until(lambda: life(second))
     assert life(first) == [("stored", "m-1"), ("taken", "m-1")]

@@ -10,12 +10,12 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.a2a import forms, older
+from relay.a2a import forms, v03
 from relay.a2a.card import merged
 from relay.a2a.errors import Unsupported
 from relay.a2a.following import FollowedTask, news
 from relay.a2a.sending import _may_go_on
-from relay.a2a.story import Story
+from relay.a2a.task_story import Story
 from relay.store.tasks import Task as Kept
 
 ANY_JSON = st.recursive(
@@ -69,11 +69,11 @@ def test_whatever_an_agent_replies_the_official_types_can_read_the_task(parts: l
     story = a_story(*parts, end=end)
 
     ParseDict(story.task(), Task())
-    old_types.Task.model_validate(older.task(story.task()))
+    old_types.Task.model_validate(v03.task(story.task()))
     assert story.has_ended or story.waits_for_caller
     for name, body in story.events:
         ParseDict({name: body}, StreamResponse())
-        old_types.SendStreamingMessageSuccessResponse.model_validate({"id": 1, "result": older.event(name, body)})
+        old_types.SendStreamingMessageSuccessResponse.model_validate({"id": 1, "result": v03.event(name, body)})
 
 
 @given(MESSAGES)
@@ -83,7 +83,7 @@ def test_a_message_comes_through_the_older_generation_as_it_was(value: dict[str,
     except forms.NotA2A:
         return
 
-    assert forms.message(older.message(message)) == message
+    assert forms.message(v03.message(message)) == message
 
 
 CARD_FIELDS = [

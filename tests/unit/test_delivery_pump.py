@@ -7,7 +7,7 @@ import pytest
 
 from relay.core import delivery
 from relay.core.delivery import TAKE_BYTES, DeliveryPump, deliver_frame
-from relay.core.output import Output, OutputBudget
+from relay.core.output_budget import Output, OutputBudget
 from relay.store.take import TakeResult
 from relay.store.taken import Taken
 from relay.store.wakes import Push

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from relay.core import life
+from relay.core import lifecycle
 from relay.protocol.message import MAX_HEADERS_BYTES
 from relay.store.accept import Draft
 from relay.store.outcomes import AcceptOutcome, Stored
@@ -28,7 +28,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[memory.InMemorySpanExp
     provider.add_span_processor(export.SimpleSpanProcessor(exporter))
     monkeypatch.setattr(tracing, "spans", Spans(provider))
     yield exporter
-    life._followed.clear()
+    lifecycle._followed.clear()
 
 
 def taken(entry: str = "1800000000000-0", attempt: int = 1, headers: str = SAMPLED) -> Taken:
@@ -40,12 +40,12 @@ def taken(entry: str = "1800000000000-0", attempt: int = 1, headers: str = SAMPL
 def test_a_life_has_three_spans_below_the_senders(exported: memory.InMemorySpanExporter) -> None:
     answered: list[AcceptOutcome] = []
     sent = a_message(headers={"traceparent": SAMPLED})
-    answer = life.traced(sent, lambda _, outcome, __: answered.append(outcome))
+    answer = lifecycle.traced(sent, lambda _, outcome, __: answered.append(outcome))
     draft = Draft()
 
     answer(draft, Stored("1800000000000-0", 1), None)
-    life.note_taken(Metrics(), BOB, [taken(attempt=2)], 1_800_000_000_250)
-    life.note_settled(Metrics(), "ack", BOB, ["1800000000000-0"], {}, [])
+    lifecycle.note_taken(Metrics(), BOB, [taken(attempt=2)], 1_800_000_000_250)
+    lifecycle.note_settled(Metrics(), "ack", BOB, ["1800000000000-0"], {}, [])
 
     spans = exported.get_finished_spans()
     assert len(answered) == 1
@@ -62,25 +62,25 @@ def test_a_life_has_three_spans_below_the_senders(exported: memory.InMemorySpanE
 
 @pytest.mark.parametrize("headers", ["", NOT_SAMPLED, "not a traceparent"])
 def test_who_does_not_trace_a_message_gets_no_spans(exported: memory.InMemorySpanExporter, headers: str) -> None:
-    life.note_taken(Metrics(), BOB, [taken(headers=headers)], 1_800_000_000_250)
+    lifecycle.note_taken(Metrics(), BOB, [taken(headers=headers)], 1_800_000_000_250)
 
     assert exported.get_finished_spans() == ()
 
 
 def test_a_refused_settlement_ends_no_hold(exported: memory.InMemorySpanExporter) -> None:
-    life.note_taken(Metrics(), BOB, [taken()], 1_800_000_000_250)
-    life.note_settled(Metrics(), "ack", BOB, ["1800000000000-0"], {"1800000000000-0": "lock_lost"}, [])
+    lifecycle.note_taken(Metrics(), BOB, [taken()], 1_800_000_000_250)
+    lifecycle.note_settled(Metrics(), "ack", BOB, ["1800000000000-0"], {"1800000000000-0": "lock_lost"}, [])
 
     assert [span.name for span in exported.get_finished_spans()] == ["relay wait"]
 
 
 @pytest.mark.usefixtures("exported")
 def test_only_so_many_messages_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "MOST_FOLLOWED", 2)
+    monkeypatch.setattr(lifecycle, "MOST_FOLLOWED", 2)
 
-    life.note_taken(Metrics(), BOB, [taken(f"180000000000{n}-0") for n in range(5)], 1_800_000_000_250)
+    lifecycle.note_taken(Metrics(), BOB, [taken(f"180000000000{n}-0") for n in range(5)], 1_800_000_000_250)
 
-    assert [entry for _, entry in life._followed] == ["1800000000003-0", "1800000000004-0"]
+    assert [entry for _, entry in lifecycle._followed] == ["1800000000003-0", "1800000000004-0"]
 
 
 @pytest.mark.parametrize(
@@ -124,5 +124,5 @@ def test_without_an_endpoint_there_are_no_spans() -> None:
 def test_a_message_without_a_trace_is_answered_as_it_is() -> None:
     def answer(*_: object) -> None: ...
 
-    assert life.traced(a_message(), answer) is answer
-    assert life.traced(a_message(headers={"a": "b"}), answer) is answer
+    assert lifecycle.traced(a_message(), answer) is answer
+    assert lifecycle.traced(a_message(headers={"a": "b"}), answer) is answer

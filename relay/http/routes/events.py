@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from relay.auth import Identity
-from relay.core.feed import BEGINNING, Batch, Follower, Place
+from relay.core.event_feed import BEGINNING, Batch, Follower, Place
 from relay.core.instance import Instance
 from relay.errors import RateLimited, RelayError
 from relay.http.app_keys import INSTANCE, LONG_POLLS

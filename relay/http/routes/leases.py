@@ -9,19 +9,19 @@ from aiohttp import web
 from msgspec import Meta, Raw
 
 from relay.core.instance import Instance
-from relay.core.life import note_taken
+from relay.core.lifecycle import note_taken
 from relay.errors import (
     Busy,
     RateLimited,
     RelayError,
 )
+from relay.http.answer_budget import reserved
 from relay.http.app_keys import INSTANCE, LONG_POLLS
 from relay.http.auth import identity, own_agent
 from relay.http.body import RequestBody, read_body
 from relay.http.long_poll import has_gone, wait_for
 from relay.http.operation import operation
 from relay.http.responses import json_response
-from relay.http.room import reserved
 from relay.http.routes.settling import settle_entries
 from relay.http.schemas.fields import doc
 from relay.http.schemas.leases import LeasedMessages

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from relay.core.instance import Instance
 from relay.core.intake import no_more_parts, not_granted, not_held, pay, spend
-from relay.core.life import is_followed, note_settled, recall
+from relay.core.lifecycle import is_followed, note_settled, recall
 from relay.errors import (
     LockLost,
     Malformed,

@@ -11,13 +11,13 @@ from msgspec import UNSET, Meta, Raw
 from relay.core.instance import Instance
 from relay.core.task_state import ENDS, task_state
 from relay.errors import NotFound, RateLimited
+from relay.http.answer_budget import reserved
 from relay.http.app_keys import INSTANCE, LONG_POLLS
 from relay.http.auth import identity, sender_asked_for
 from relay.http.long_poll import has_gone, wait_for
 from relay.http.operation import EVENTS, operation
 from relay.http.query import SenderQuery, read_query
 from relay.http.responses import json_response
-from relay.http.room import reserved
 from relay.http.schemas.fields import doc
 from relay.http.schemas.messages import TaskState
 from relay.http.sse import EventStream, whole_number

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from relay.store.plain_accept import PUSH_BODY_BYTES
+from relay.store.accept_plain import PUSH_BODY_BYTES
 from relay.store.wakes import Wakes, parse_wakes
 from tests.builders import BOB, Desk, Puller, a_message
 

@@ -13,10 +13,10 @@ import pytest
 from relay.client import Agent, Cancelled, Closed, Expired, Message, OutboxFailed, QueueFull, Refused
 from relay.client.backoff import Backoff
 from relay.client.clock import RealClock
-from relay.client.ends import Delivered
 from relay.client.frames import Accepted, Refusal
 from relay.client.journal import MemoryJournal
 from relay.client.outbox import Outbox
+from relay.client.outcomes import Delivered
 from relay.testing import FakeRelay, HandClock
 from tests.agents import until
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from aiohttp import web
 
-from relay.core.output import LARGEST_SHARE
+from relay.core.output_budget import LARGEST_SHARE
 from relay.errors import RateLimited
 from relay.http.operation import Handler, operation_of
 from relay.http.query import Page

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from relay.core import feed
-from relay.core.feed import LONGEST_LAG_MS, MOST_QUEUED, Batch, Feed, Feeds, Follower
+from relay.core import event_feed
+from relay.core.event_feed import LONGEST_LAG_MS, MOST_QUEUED, Batch, Feed, Feeds, Follower
 from relay.errors import StoreUnavailable
 from relay.store.events import COLUMNS, Event
 from relay.store.history import Wanted
@@ -146,7 +146,7 @@ async def test_nothing_comes_in_time() -> None:
 
 
 async def test_a_feed_reads_while_somebody_follows(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "POLL_S", 0)
+    monkeypatch.setattr(event_feed, "POLL_S", 0)
     tasks: list[asyncio.Task[None]] = []
 
     def spawn(work: Coroutine[Any, Any, None]) -> None:
@@ -167,8 +167,8 @@ async def test_a_feed_reads_while_somebody_follows(logs: Logs, monkeypatch: pyte
 
 
 async def test_a_store_that_is_away_only_delays(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "RETRY_S", 0)
-    monkeypatch.setattr(feed, "POLL_S", 0)
+    monkeypatch.setattr(event_feed, "RETRY_S", 0)
+    monkeypatch.setattr(event_feed, "POLL_S", 0)
     follower = Follower(1_000)
     made = a_feed(logs, follower)
     logs.away = True

@@ -11,7 +11,7 @@ from tests.deaf import Bare, Deaf, counted, until_counted
 from tests.hostile.test_slow_readers import peak_bytes
 from tests.system.conftest import Room
 
-pytestmark = pytest.mark.xdist_group("halves")
+pytestmark = pytest.mark.xdist_group("partial_input")
 
 MIB = 2**20
 BUDGET = 8 * MIB

@@ -2,8 +2,8 @@
 
 import pytest
 
-from relay.core import output
-from relay.core.output import LARGEST_SHARE, Output, OutputBudget
+from relay.core import output_budget
+from relay.core.output_budget import LARGEST_SHARE, Output, OutputBudget
 
 MIB = 2**20
 
@@ -54,7 +54,7 @@ def test_however_many_do_not_read_there_is_room_for_one_who_does(count: int) -> 
 
 def test_patience_is_short_when_much_waits_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output_budget.time, "monotonic", lambda: now[0])
     budget = OutputBudget(4 * MIB)
     first, buffer = a_reader(budget)
     fill(first, buffer)
@@ -104,7 +104,7 @@ def test_who_has_gone_leaves_nothing_behind() -> None:
 
 def test_only_a_reader_that_takes_nothing_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output_budget.time, "monotonic", lambda: now[0])
     (reader, buffer), (slow, slow_buffer) = (a_reader(OutputBudget(64 * MIB)) for _ in range(2))
     stuck = []
     for one, size in ((reader, buffer), (slow, slow_buffer)):

@@ -1,6 +1,6 @@
 """How many sessions begin a second, and when the others are told to come back."""
 
-from relay.core.admissions import LATEST_S, Admissions
+from relay.core.session_admission import LATEST_S, SessionAdmission
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 def test_no_second_has_more_than_the_limit() -> None:
     clock, begun = Clock(), []
-    admissions = Admissions(50, clock)
+    admissions = SessionAdmission(50, clock)
 
     for _ in range(5_000):
         if admissions.wait_ms() == 0:
@@ -26,7 +26,7 @@ def test_no_second_has_more_than_the_limit() -> None:
 
 def test_each_of_a_crowd_is_given_another_time_and_finds_room_then() -> None:
     clock = Clock()
-    admissions = Admissions(100, clock)
+    admissions = SessionAdmission(100, clock)
 
     waits = [admissions.wait_ms() for _ in range(2_000)]
     told = [wait for wait in waits if wait]
@@ -42,10 +42,10 @@ def test_each_of_a_crowd_is_given_another_time_and_finds_room_then() -> None:
 
 
 def test_nobody_is_told_to_stay_away_for_long() -> None:
-    admissions = Admissions(0.5, Clock())
+    admissions = SessionAdmission(0.5, Clock())
 
     assert max(admissions.wait_ms() for _ in range(1_000)) == LATEST_S * 1_000
 
 
 def test_a_slow_limit_lets_one_begin() -> None:
-    assert Admissions(0.1, Clock()).wait_ms() == 0
+    assert SessionAdmission(0.1, Clock()).wait_ms() == 0

@@ -1,4 +1,4 @@
-"""Room in the outbox: its limit, and the senders that wait for it."""
+"""The limit of the outbox, and the senders that wait for room."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from relay.client.errors import ClientError, OutboxFull
 MAX_BYTES = 256 * 2**20
 
 
-class Room:
+class OutboxLimit:
     """Waiting senders are admitted in order."""
 
     def __init__(self, limit: int, waits: bool) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from relay.core.output import FREE_PARTS, Output, OutputBudget
+from relay.core.output_budget import FREE_PARTS, Output, OutputBudget
 from relay.errors import RateLimited
-from relay.http.room import pages, reserved
+from relay.http.answer_budget import pages, reserved
 from relay.http.routes import dead, health
 
 LIMIT = 640_000

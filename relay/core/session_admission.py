@@ -1,4 +1,4 @@
-"""Admissions: limits how many sessions begin per second, so that a rush does not slow existing ones."""
+"""Session admission: limits how many sessions begin per second, so that a rush does not slow existing ones."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ BURST_SHARE = 0.1  # of a second's worth may begin at once; the rest evenly, so 
 LATEST_S = 60.0  # nobody is told to stay away for longer
 
 
-class Admissions:
+class SessionAdmission:
     """Each client over the limit gets its own time to come back, in the order of arrival."""
 
     def __init__(self, per_s: float, clock: Callable[[], float]) -> None:

@@ -8,7 +8,7 @@ from relay.client.opened import Opened
 from relay.client.questions import Event
 
 
-class Company(Opened):
+class Peers(Opened):
     """Questions about other agents. They need a session."""
 
     async def publish(self, topic: str, payload: Any) -> None:

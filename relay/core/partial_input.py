@@ -1,4 +1,4 @@
-"""Halves: incomplete frames and bodies, counted for all clients together."""
+"""Partial input: incomplete frames and bodies, counted for all clients together."""
 
 from collections import Counter
 from typing import Protocol
@@ -10,7 +10,7 @@ class Sender(Protocol):
     def give_up(self) -> None: ...
 
 
-class Halves:
+class PartialInput:
     """When the total is too large, the sender with the most bytes loses its first one, so others do not suffer."""
 
     def __init__(self, limit: int) -> None:
