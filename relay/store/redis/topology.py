@@ -56,9 +56,11 @@ class Node:
 
     @property
     def replicas(self) -> int:
-        """How many replicas a failover may choose from. One that is promoted drops its connections first."""
-        now = time.monotonic()
-        return max((count for count, at in self._counts.items() if now - at < STILL_COUNTS_S), default=0)
+        """How many replicas a failover may choose from. One that is promoted drops its connections first.
+
+        Time stands still while nobody tells, as for a process that was stopped: who went meanwhile is not known."""
+        latest = max(self._counts.values(), default=0.0)
+        return max((count for count, at in self._counts.items() if latest - at < STILL_COUNTS_S), default=0)
 
     def note_role(self, role: Any) -> None:
         """Ignored: the nodes report all replicas, also unlinked ones."""
