@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from relay.settings import Settings
 from relay.store.redis.connect import home_at
-from relay.store.redis.sentinels import Sentinels
+from relay.store.redis.sentinels import STILL_COUNTS_S, Sentinels
 from relay.store.store import open_store
 from spark.sources.store import connect
 from tests.agents import until
@@ -91,6 +91,29 @@ async def test_a_replica_that_sentinels_do_not_know_yet_must_have_it_too(sentine
 
             await until(lambda: store.pipeline.masters.all[0].replicas_asked() == 3, "it counts")
     await asyncio.to_thread(sentinels.wait_until_whole)
+
+
+async def test_a_former_master_must_have_it_too_although_it_follows_nobody_yet(sentinels: SentinelSet) -> None:
+    """Sentinels demote it after some ten seconds, and may promote it again before."""
+    former = sentinels.master
+    async with open_store(Settings(durability="replica"), sentinels.url) as store:
+        master = store.pipeline.masters.all[0]
+        await until(lambda: master.replicas_asked() == 2, "both are known")
+        master._server._began_at -= STILL_COUNTS_S  # type: ignore[attr-defined] # else it asks for all in any case
+
+        sentinels.fail_over()
+        await until(lambda: sentinels.master is not former, "another is the master", within_s=30)
+        await until(lambda: linked_to(sentinels.master) == 1, "which has the other replica")
+        await store.pipeline.command("PING")
+
+        with former.client() as client:
+            assert (client.role()[0], master.replicas_asked()) == ("master", 2)
+    await asyncio.to_thread(sentinels.wait_until_whole)
+
+
+def linked_to(server: RealServer) -> int:
+    with server.client() as client:
+        return int(client.info("replication")["connected_slaves"])
 
 
 def blind(sentinels: SentinelSet, for_ms: int) -> None:

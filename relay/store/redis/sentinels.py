@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,8 +33,9 @@ class View:
 
     master: Address
     epoch: int  # a higher one knows of a later failover
-    replicas: int  # replicas that it sees up and linked to the master
-    known: int = 0  # and all that it knows of
+    up: frozenset[Address]  # servers that it sees up, whichever master they follow: it may promote them
+    whole: frozenset[Address]  # those of them that are masters, also former ones, or linked to one
+    known: int = 0  # all replicas that it knows of
     at: float = field(default_factory=time.monotonic)
 
 
@@ -90,22 +92,23 @@ class Sentinels:
         self._away: dict[Sentinel, str] = {}  # and why
         self._asking: dict[Sentinel, asyncio.Task[bool]] = {}
         self._connections: WeakSet[Connection] = WeakSet()
-        self._counts: dict[int, float] = {}  # how many replicas were seen -> when last
+        self._holders: dict[Address, float] = {}  # servers that may have all that was promised -> when last seen up
         self._linked: dict[tuple[bytes, ...], float] = {}  # replicas that the master knows -> when last
-        self._counted_for = -1  # the epoch of both
+        self._linked_to: Address | None = None  # that master
         self._known = 0  # replicas that a Sentinel knows of, also those that are away
-        self._began_at = time.monotonic()
+        self._looked_at = self._began_at = time.monotonic()
 
     def __str__(self) -> str:
         return self._name
 
     @property
     def replicas(self) -> int:
-        """How many were seen recently: a promoted replica drops its connections first, and another may take its place.
+        """Those that may be promoted: seen lately, for one that is promoted drops its connections first.
 
-        A Sentinel and the master may name a replica differently, so only the numbers are compared."""
-        since = time.monotonic() - STILL_COUNTS_S
-        named = max((count for count, at in self._counts.items() if at > since), default=0)
+        How a Sentinel and the master call a replica may differ, so that only their numbers are compared. Time stands
+        still while no Sentinel answers, as for a process that was stopped: who went meanwhile is not known."""
+        since = self._looked_at - STILL_COUNTS_S
+        named = sum(at > since for address, at in self._holders.items() if address != self._linked_to)
         # Who has just begun has not seen who was there a moment ago.
         unseen = self._known if self._began_at > since else 0
         return max(named, unseen, sum(at > since for at in self._linked.values()))
@@ -172,11 +175,13 @@ class Sentinels:
         while waiting and 2 * answers <= len(self._sentinels):
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             answers += sum(task.result() for task in done)
-        views = self._latest()
-        if not views:
+        if not self._fresh():
             why = "; ".join(f"{sentinel}: {reason}" for sentinel, reason in self._away.items())
             raise RedisConnectionError(f"no Sentinel names the master {self._name!r}: {why}")
-        return views[0].master
+        master = self._named()
+        if master is None:
+            raise RedisConnectionError(f"the Sentinels do not agree which server is the master {self._name!r}")
+        return master
 
     def _ask(self, sentinel: Sentinel) -> "asyncio.Task[bool]":
         """The answer that is under way, or a new one. Nobody cancels it: others may wait for it too."""
@@ -189,24 +194,30 @@ class Sentinels:
     async def _keep_view(self, sentinel: Sentinel) -> bool:
         """Whether it answered."""
         try:
-            self._views[sentinel] = await sentinel.ask(self._name)
+            view = self._views[sentinel] = await sentinel.ask(self._name)
         except (OSError, RedisError) as error:
             if sentinel not in self._away:
                 log.warning("sentinel_away", extra={"sentinel": str(sentinel), "error": str(error)})
             self._away[sentinel] = str(error) or "it does not answer"
             return False
         self._away.pop(sentinel, None)
-        self._count_replicas()
+        self._note(view)
         self._leave_others()
         return True
 
-    def _count_replicas(self) -> None:
-        now, views = time.monotonic(), self._latest()
-        if self._counted_for != views[0].epoch:
-            self._counted_for, self._counts, self._linked = views[0].epoch, {}, {}
-        for view in views:
-            self._counts[view.replicas] = now
-        self._known = max(view.known for view in views)
+    def _note(self, view: View) -> None:
+        """Keeps who may be promoted: a server that was whole counts for as long as a Sentinel sees it up.
+
+        Also a former master: for some ten seconds it does not follow the new one, and may be promoted again. A replica
+        that comes back after an absence lacks already what was promised meanwhile, and counts when it is linked."""
+        if view.at - self._looked_at > FRESH_S:
+            self._began_at = view.at
+        self._looked_at = view.at
+        lately = {address: at for address, at in self._holders.items() if at > view.at - STILL_COUNTS_S}
+        self._holders = lately | dict.fromkeys(view.whole | view.up & lately.keys(), view.at)
+        self._known = max((view.known for view in self._fresh()), default=0)
+        if self._linked_to != self._named():
+            self._linked_to, self._linked = self._named(), {}
 
     async def _note_linked(self, connection: Connection) -> None:
         """Asks a server which replicas are linked to it. Raises RedisConnectionError if it is one itself."""
@@ -215,19 +226,26 @@ class Sentinels:
             raise RedisConnectionError(f"{connection.host}:{connection.port} is a replica, not the master")
         self.note_role(role)
 
-    def _latest(self) -> list[View]:
-        """The views of the Sentinels that know the latest failover."""
+    def _fresh(self) -> list[View]:
         now = time.monotonic()
-        fresh = [view for view in self._views.values() if now - view.at < FRESH_S]
-        epoch = max((view.epoch for view in fresh), default=0)
-        return [view for view in fresh if view.epoch == epoch]
+        return [view for view in self._views.values() if now - view.at < FRESH_S]
+
+    def _named(self) -> Address | None:
+        """The master by the latest failover. Two may have the same epoch, as a planned one asks no other Sentinel:
+        then by most of those who know of it, or none."""
+        views = self._fresh()
+        epoch = max((view.epoch for view in views), default=0)
+        named = Counter(view.master for view in views if view.epoch == epoch).most_common(2)
+        return named[0][0] if named and (len(named) == 1 or named[0][1] > named[1][1]) else None
 
     def _leave_others(self) -> None:
         """Cuts connections to a server that is not the master any more, although it may still take writes."""
-        views = self._latest()
+        if not self._fresh():
+            return
+        master = self._named()
         for connection in list(self._connections):
-            if views and (connection.host, connection.port) != views[0].master:
-                log.warning("master_changed", extra={"master": "{}:{}".format(*views[0].master)})
+            if (connection.host, connection.port) != master:
+                log.warning("master_changed", extra={"master": "{}:{}".format(*master) if master else "in dispute"})
                 self._cut(connection)
 
     def _cut(self, connection: Connection) -> None:
@@ -248,10 +266,21 @@ def _fields(flat: list[bytes]) -> dict[str, str]:
 
 
 def _view(master: Address, details: dict[str, str], replicas: list[dict[str, str]]) -> View:
-    """While a failover goes on, the new master is still listed among the replicas; it is not one of its own."""
-    others = [replica for replica in replicas if (replica["ip"], int(replica["port"])) != master]
-    return View(master, int(details["config-epoch"]), sum(map(_is_up, others)), len(others))
+    """While a failover goes on, the details are the old master's, and the new one is still listed as its replica."""
+    others = [replica for replica in replicas if _address(replica) != master]
+    up = [server for server in (details, *others) if not _OUT & set(server["flags"].split(","))]
+    return View(
+        master,
+        int(details["config-epoch"]),
+        frozenset(map(_address, up)),
+        frozenset(_address(server) for server in up if _is_whole(server)),
+        len(others),
+    )
 
 
-def _is_up(replica: dict[str, str]) -> bool:
-    return replica["master-link-status"] == "ok" and not _OUT & set(replica["flags"].split(","))
+def _is_whole(server: dict[str, str]) -> bool:
+    return server["role-reported"] == "master" or server["master-link-status"] == "ok"
+
+
+def _address(server: dict[str, str]) -> Address:
+    return server["ip"], int(server["port"])
