@@ -34,6 +34,7 @@ from bench.torture.traffic import SEATS, Member, members
 INSTANCES = 3
 WORKERS = 2
 FOLLOW_EVERY_S = 0.3
+IDLE_S = 5.0  # then clients close a connection: none of theirs may be taken for a leak of the instance
 SETTINGS = {
     "token_secret": SECRET,
     "shards": str(SHARDS),
@@ -78,7 +79,8 @@ class Run:
         async with AsyncExitStack() as stack:
             stack.callback(self._progress.close)
             topology = await stack.enter_async_context(MAKERS[self._name]())
-            http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S)
+            http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
             stage = await self._start(stack, topology, http)
             scene = Scene(self._seed, [Door(f"http://{HOST}:{door.port}") for door in stage.doors], http)
             return await self._play(stage, scene, story)
