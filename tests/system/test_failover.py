@@ -14,7 +14,7 @@ from tests.system.conftest import SECRET, Relay
 
 pytestmark = pytest.mark.xdist_group("failovers")
 
-MOST_STALL_S = 16.0  # Sentinels begin no second failover within 12 s of the first; the rest is a slow machine
+MOST_STALL_S = 20.0  # a former master is demoted after 11 s, and no second failover begins within 12 s of the first
 SOME = 100  # messages accepted before and after the failover
 
 
