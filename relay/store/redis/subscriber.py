@@ -61,8 +61,11 @@ class WakeSubscriber:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as self._group:
-            self._spread()
-            await asyncio.Event().wait()  # for ever: a subscription that fails ends the others too
+            try:
+                self._spread()
+                await asyncio.Event().wait()  # for ever: a subscription that fails ends the others too
+            finally:
+                self._group = None  # slots may move for as long as others use the Cluster
 
     def _node_of(self, channel: str) -> Address | None:
         return self._home.owner(slot_of(channel)) if isinstance(self._home, Topology) else None
