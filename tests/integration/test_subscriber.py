@@ -60,9 +60,11 @@ async def test_a_subscription_lost_with_a_ping_unanswered_leaves_no_error_behind
         proxy.swallow_from = b"PING"
         await until(lambda: proxy.swallow_replies, "a ping is unanswered")
         proxy.swallow_replies = False
+        proxy.refuse()
         proxy.cut()
-        await until(lambda: heard.heard_share == 0)
+        await until(lambda: heard.heard_share == 0, "it is lost")
 
+        await proxy.accept()
         await until(lambda: heard.heard_share == 1, "it is there again")
     gc.collect()
     assert unhandled == []
