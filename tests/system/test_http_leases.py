@@ -161,6 +161,17 @@ async def test_a_token_of_another_entry_proves_nothing(room: Room) -> None:
     assert room.depth("bob") == 2
 
 
+@pytest.mark.parametrize("how", ["ack", "nack", "release", "touch", "reply"])
+async def test_a_settlement_may_say_confirm_as_over_websocket(room: Room, how: str) -> None:
+    alice, bob = caller(room, "alice"), caller(room, "bob")
+    await alice.send("bob", "m-1", request=True)
+    delivery = await bob.lease_one()
+
+    answer = await bob.settle(how, delivery, confirm=True, **({"payload": 4} if how == "reply" else {}))
+
+    assert (answer.status, answer["settled"]) == (200, how)
+
+
 async def test_nobody_settles_what_is_in_anothers_mailbox(room: Room) -> None:
     alice, bob, eve = caller(room, "alice"), caller(room, "bob"), caller(room, "eve")
     await alice.send("bob", "m-1")

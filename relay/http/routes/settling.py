@@ -38,6 +38,7 @@ from relay.store.settle import Extra, How, Refusals, ReplyStep, Settlement, fail
 routes = web.RouteTableDef()
 
 Token = Annotated[str, Meta(max_length=300), doc("The token that came with the lease.", "w1.1800000000123.1")]
+Confirm = Annotated[bool, doc("As over WebSocket; here every settlement is answered anyway.", True)]
 Entry = Annotated[str, Meta(min_length=1, max_length=64), doc("The entry to settle.", "1800000000123-0")]
 
 
@@ -45,12 +46,14 @@ class Ack(RequestBody):
     """Done."""
 
     lock_token: Token
+    confirm: Confirm = False
 
 
 class Nack(RequestBody):
     """Failed."""
 
     lock_token: Token
+    confirm: Confirm = False
     reason: Annotated[str, Meta(max_length=1_024), doc("Why, for whoever looks later.", "cannot parse")] = ""
     retry: Annotated[bool, doc("Whether it is delivered again; false: it is dead at once.", True)] = True
     delay_s: Annotated[Span | None, doc("How long until then, in seconds; left out: longer each time.", 10)] = None
@@ -63,12 +66,14 @@ class Release(RequestBody):
     """Not now."""
 
     lock_token: Token
+    confirm: Confirm = False
 
 
 class Touch(RequestBody):
     """Still working."""
 
     lock_token: Token
+    confirm: Confirm = False
     extend_s: Annotated[Span, doc("How long the lease lasts from now, in seconds.", 60)] = 30
 
     def extra(self) -> tuple[Any, ...]:
@@ -80,6 +85,7 @@ class Reply(RequestBody):
 
     lock_token: Token
     payload: Annotated[Payload, doc("The answer; any JSON value.", {"sum": 4})]
+    confirm: Confirm = False
     more: Annotated[bool, doc("Whether more answers follow; the last one acks the request.", False)] = False
 
 
@@ -206,7 +212,7 @@ async def reply(request: web.Request) -> web.Response:
     return json_response(SettledEntry(entry, "reply"))
 
 
-class EntryAck(Ack):
+class EntryAck(Ack, kw_only=True):
     """Done, of one entry."""
 
     entry: Entry
@@ -218,7 +224,7 @@ class EntryNack(Nack, kw_only=True):
     entry: Entry
 
 
-class EntryRelease(Release):
+class EntryRelease(Release, kw_only=True):
     """Not now, of one entry."""
 
     entry: Entry
