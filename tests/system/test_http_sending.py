@@ -30,6 +30,27 @@ async def test_an_accepted_message_is_answered_with_its_id_and_number(room: Room
     assert room.depth("bob") == 2
 
 
+@pytest.mark.parametrize("to", ["carol", "other/bob", "a b", 5, None])
+async def test_a_body_that_names_another_recipient_than_the_path_is_refused(room: Room, to: object) -> None:
+    alice = caller(room, "alice")
+
+    one = await alice.post("/v1/agents/bob/messages", {"payload": 1, "to": to})
+    many = await alice.post("/v1/agents/bob/messages", {"messages": [{"payload": 1, "to": to}, {"payload": 2}]})
+
+    assert one.said == (400, "malformed")
+    assert (len(many["accepted"]), [refusal["code"] for refusal in many["refused"]]) == (1, ["malformed"])
+    assert room.depth("bob") == 1
+
+
+async def test_a_body_may_repeat_the_recipient_of_the_path(room: Room) -> None:
+    alice = caller(room, "alice")
+    bodies = [{"payload": 1, "to": to} for to in ("bob", room.address("bob"))]
+
+    answers = [await alice.post("/v1/agents/bob/messages", body) for body in bodies]
+
+    assert [answer.status for answer in answers] == [202, 202]
+
+
 async def test_the_same_id_through_two_instances_at_once_is_one_copy(room: Room) -> None:
     here, there = caller(room, "alice"), caller(room, "alice", at=room.b)
 

@@ -49,7 +49,7 @@ from relay.telemetry.tracing import in_trace
 
 routes = web.RouteTableDef()
 
-IGNORED = ("from", "to")  # the sender is who authenticated, and the recipient is in the path
+IGNORED = ("from",)  # the sender is who authenticated
 LANES = tuple(str(number) for number in range(1, 11))
 
 
@@ -140,7 +140,9 @@ def _object(text: str) -> dict[str, Raw]:
 
 def _message(request: web.Request, who: Identity, to: str, fields: dict[str, Raw], is_request: bool = False) -> Message:
     """The message that a body stands for: its recipient comes from the path, its id may be ours."""
-    check_names(fields, (*Outgoing.__struct_fields__, *IGNORED), "field of a message")
+    check_names(fields, (*Outgoing.__struct_fields__, *IGNORED, "to"), "field of a message")
+    if "to" in fields:
+        _check_recipient(fields["to"], to)
     known: dict[str, Any] = {name: orjson.Fragment(bytes(value)) for name, value in fields.items()}
     known["to"] = to
     known.setdefault("id", secrets.token_hex(16))
@@ -149,6 +151,16 @@ def _message(request: web.Request, who: Identity, to: str, fields: dict[str, Raw
         known["request"] = True
     message = checked(Raw(orjson.dumps(known)), who, request.app[INSTANCE].settings.max_payload_bytes)
     return in_trace(message, request.headers)
+
+
+def _check_recipient(written: Raw, to: str) -> None:
+    """A body may repeat the recipient of the path. If it names another one, it is not known who was meant."""
+    try:
+        named = address(msgspec.json.decode(written, type=str), tenant_of(to))
+    except msgspec.DecodeError:
+        raise Malformed("to: expected an address, or nothing: the recipient is in the path") from None
+    if named != to:
+        raise Malformed(f"to: the body names {named}, and the path {to}; leave it out")
 
 
 def _accepted(request: web.Request, to: str, answer: SendResult) -> Accepted:
