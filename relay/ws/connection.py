@@ -294,7 +294,7 @@ class Connection:
         else:
             self._look_for_room()
         if now - self._heard_at > settings.silent_after_s:
-            self.close("silent")
+            self.close("silent", 1_000)
         elif now - self._pinged_at >= settings.heartbeat_s:
             self._pinged_at = now
             if not self._writer.is_over:

@@ -40,7 +40,8 @@ async def test_a_silent_session_is_closed_and_its_messages_go_back(room: Room) -
     await alice.sent(message("m-1"))
     await bob.delivery()
 
-    assert (await bob.expect("closing"))["code"] == "silent"
+    closing = await bob.expect("closing")
+    assert (closing["code"], closing["retry_after_ms"]) == ("silent", 1_000)
     assert await bob.closed() == 4010
     again = await room.agent("bob", at=room.b)
     assert (await again.delivery())["attempt"] == 1
