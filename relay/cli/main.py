@@ -19,6 +19,7 @@ from relay.auth import SCOPES, Tokens
 from relay.cli import client, doctor, operator, supervisor
 from relay.cli.commands import DEFAULT_TENANT, Span, run
 from relay.cli.embedded import embedded_server, load_or_create_secret, running_url
+from relay.cli.report import span
 from relay.cli.spark import spark
 from relay.cli.top import top
 from relay.cli.trace import trace
@@ -95,7 +96,8 @@ def tenants_to_open() -> tuple[str, ...] | None:
 
 def announce(chosen: Settings, urls: list[str]) -> None:
     """Prints what a person can do now."""
-    token = Tokens(chosen).make(f"{DEFAULT_TENANT}/admin", " ".join(sorted(SCOPES)), 86_400)
+    lasts_s = min(settings.DAY_S, chosen.token_max_age_s)
+    token = Tokens(chosen).make(f"{DEFAULT_TENANT}/admin", " ".join(sorted(SCOPES)), lasts_s)
     program = Path(sys.argv[0])
     relay = os.path.relpath(program) if program.name == "relay" else "relay"
     if chosen.data_dir != settings.Settings().data_dir:
@@ -113,7 +115,7 @@ def announce(chosen: Settings, urls: list[str]) -> None:
         "",
         f"Or look inside, with the token below: [bold cyan]{urls[0]}/[/bold cyan]",
         f"Ready? {urls[0]}/readyz   Numbers: {urls[0]}/metrics   Calls: {urls[0]}/docs",
-        f"A token for {DEFAULT_TENANT}/admin, one day: [dim]{token}[/dim]",
+        f"A token for {DEFAULT_TENANT}/admin, valid for {span(lasts_s)}: [dim]{token}[/dim]",
         "Ctrl-C stops it; messages that wait are kept.",
     ]
     Console(stderr=True, soft_wrap=True, highlight=False).print("", *lines, "", sep="\n")

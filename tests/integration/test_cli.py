@@ -17,7 +17,10 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
+from relay.auth import Tokens
 from relay.cli import main
+from relay.cli.main import announce
+from relay.settings import Settings
 from relay.telemetry import logs
 from tests.servers import free_port
 from tests.up import WITHIN_S, Up, environ, up
@@ -209,6 +212,20 @@ def test_a_token_names_its_agent_scope_and_end() -> None:
 
     assert (claims["sub"], claims["tenant"], claims["scope"]) == ("alice", "acme", "send inspect")
     assert claims["exp"] - time.time() == pytest.approx(7_200, abs=60)
+
+
+@pytest.mark.parametrize(("max_age_s", "told"), [(86_400, "valid for 1 d"), (600, "valid for 10 min")])
+def test_the_token_that_is_shown_at_the_start_is_taken(
+    capsys: pytest.CaptureFixture[str], max_age_s: int, told: str
+) -> None:
+    chosen = Settings(**SECRET, token_max_age_s=max_age_s)
+
+    announce(chosen, ["http://127.0.0.1:8080"])
+
+    shown = "".join(capsys.readouterr())
+    token = shown.partition("A token for demo/admin, ")[2].split("\n")[0]
+    assert token.startswith(told)
+    assert Tokens(chosen).verify(token.split(": ")[1]).is_operator
 
 
 def test_a_bare_agent_is_of_the_tenant_demo_and_the_secret_is_kept(tmp_path: Path) -> None:
