@@ -118,7 +118,7 @@ def announce(chosen: Settings, urls: list[str]) -> None:
         f"A token for {DEFAULT_TENANT}/admin, valid for {span(lasts_s)}: [dim]{token}[/dim]",
         "Ctrl-C stops it; messages that wait are kept.",
     ]
-    Console(stderr=True, soft_wrap=True, highlight=False).print("", *lines, "", sep="\n")
+    Console(soft_wrap=True, highlight=False).print("", *lines, "", sep="\n")
 
 
 @main.command()

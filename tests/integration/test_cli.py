@@ -222,7 +222,7 @@ def test_the_token_that_is_shown_at_the_start_is_taken(
 
     announce(chosen, ["http://127.0.0.1:8080"])
 
-    shown = "".join(capsys.readouterr())
+    shown = capsys.readouterr().out
     token = shown.partition("A token for demo/admin, ")[2].split("\n")[0]
     assert token.startswith(told)
     assert Tokens(chosen).verify(token.split(": ")[1]).is_operator
