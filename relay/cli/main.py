@@ -139,7 +139,7 @@ def serve(host: str | None, port: int | None, with_parent: bool) -> None:
 
 
 @main.command()
-@click.option("--only", default="", help="Some of them: sweeper,overdue,receipts,reaper,idle")
+@click.option("--only", default="", help=f"Some of them: {','.join(all_workers.workers(Settings()))}")
 @click.option("--with-parent", is_flag=True, hidden=True)
 def workers(only: str, with_parent: bool) -> None:
     """Run the background workers. Any number of processes may do so at once."""

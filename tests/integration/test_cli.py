@@ -24,6 +24,7 @@ from relay.settings import Settings
 from relay.telemetry import logs
 from tests.servers import free_port
 from tests.up import WITHIN_S, Up, environ, up
+from workers.main import workers
 
 pytestmark = pytest.mark.xdist_group("cli")
 
@@ -302,6 +303,12 @@ def test_wrong_input_is_named_without_a_traceback(
 @pytest.mark.parametrize("words", [["--help"], ["up", "-h"], ["send", "--help"], ["--version"]])
 def test_help_and_version_work_everywhere(words: list[str]) -> None:
     assert CliRunner().invoke(main.main, words).exit_code == 0
+
+
+def test_the_help_of_the_workers_names_each() -> None:
+    shown = CliRunner().invoke(main.main, ["workers", "--help"]).output
+
+    assert [name for name in workers(Settings()) if name not in shown] == []
 
 
 def test_another_number_of_shards_than_the_data_have_is_said(house: Up) -> None:
