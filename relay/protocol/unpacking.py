@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 MAX_MESSAGES_PER_FRAME = 500
 MAX_SALVAGED = 256 * 1024  # characters, some 20 ms in the worst case; of a longer frame nothing is salvaged
+MAX_NESTED = 32 * 1024  # characters in which brackets are counted, some 10 ms
 MAX_MEMBERS = 50
 MAX_NAME = 4_096  # a longer id or recipient is not repeated in a refusal
 
@@ -33,10 +34,12 @@ class _Names(Struct):
 _send = msgspec.json.Decoder(_Send)
 _names = msgspec.json.Decoder(_Names)
 
-# Values are only passed over: neither long numbers nor odd strings are looked at.
-_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len, strict=False).raw_decode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"[ \t\n\r]*")
+# Values are only passed over: neither long numbers nor odd strings are looked at.
+_scan = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len, strict=False).raw_decode
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_DEEPER = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 def unpack(text: str) -> list[Raw]:
@@ -53,40 +56,62 @@ def salvage(text: str) -> list[Raw] | None:
         return None
     try:
         pieces = _messages(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return [Raw(piece.encode()) for piece in pieces] if pieces else None
 
 
 def _messages(text: str) -> list[str] | None:
-    messages: list[str] | None = None
-    op, at, more = None, _past(text, 0, "{"), True
+    members, end = _members(text)
+    is_send = members.get("op") == '"send"' and end == len(text)
+    return _elements(members["messages"]) if is_send and "messages" in members else None
+
+
+def _members(text: str) -> tuple[dict[str, str], int]:
+    """The members of an object as they are written, and where it ends. Raises ValueError."""
+    members: dict[str, str] = {}
+    at, more = _past(text, 0, "{"), True
     for _ in range(MAX_MEMBERS):
-        name, at = _scan(text, at)
-        at = _past(text, _past(text, at), ":")
-        if name == "messages":
-            messages, at = _elements(text, at)
-        else:
-            value, at = _scan(text, at)
-            op = value if name == "op" else op
-        more, at = _goes_on(text, at, "}")
+        end = _value_end(text, at)
+        name = text[at + 1 : end - 1]
+        at = _past(text, _past(text, end), ":")
+        end = _value_end(text, at)
+        members[name] = text[at:end]
+        more, at = _goes_on(text, end, "}")
         if not more:
-            break
-    return messages if op == "send" and not more and at == len(text) else None
+            return members, at
+    raise ValueError("too many")
 
 
-def _elements(text: str, at: int) -> tuple[list[str], int]:
-    """The elements of an array, and where it ends."""
+def _elements(text: str) -> list[str]:
+    """The elements of an array as they are written. Raises ValueError."""
     pieces: list[str] = []
-    more, at = True, _past(text, at, "[")
+    more, at = True, _past(text, 0, "[")
     while more and len(pieces) < MAX_MESSAGES_PER_FRAME:
-        start = at
-        _, at = _scan(text, at)
-        pieces.append(text[start:at])
-        more, at = _goes_on(text, at, "]")
+        end = _value_end(text, at)
+        pieces.append(text[at:end])
+        more, at = _goes_on(text, end, "]")
     if more:
         raise ValueError("too many")
-    return pieces, at
+    return pieces
+
+
+def _value_end(text: str, at: int) -> int:
+    """Where the value that begins there ends. Raises ValueError."""
+    try:
+        return _scan(text, at)[1]
+    except RecursionError:
+        return _nested_end(text, at)
+
+
+def _nested_end(text: str, at: int) -> int:
+    """The same of one that is nested too deeply to be read, by its brackets alone."""
+    depth = 0
+    for mark in _MARK.finditer(text, at, at + MAX_NESTED):
+        depth += _DEEPER.get(mark[0], 0)
+        if depth == 0:
+            return mark.end()
+    raise ValueError("no end")
 
 
 def _goes_on(text: str, at: int, end: str) -> tuple[bool, int]:
@@ -121,11 +146,14 @@ def _text(written: bytes) -> Any:
 def _names_apart(raw: bytes) -> dict[str, Any]:
     """The same for a message that msgspec cannot read. Its frame was salvaged, so it is not large."""
     try:
-        message = json.loads(raw)
-    except (ValueError, RecursionError):
-        message = None
-    known = message if isinstance(message, dict) else {}
-    return {"id": known.get("id"), "to": known.get("to")}
+        members, _ = _members(raw.decode())
+        return {name: _string(members.get(name, "")) for name in ("id", "to")}
+    except ValueError:
+        return {"id": None, "to": None}
+
+
+def _string(written: str) -> Any:
+    return json.loads(written) if written.startswith('"') else None
 
 
 def _is_text(value: Any) -> bool:
