@@ -24,7 +24,7 @@ def workers(settings: Settings) -> dict[str, Worker]:
         Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.reap_shard, after_s=settings.heartbeat_s),
         Worker("events", 1.0, events.trim_logs, of_store=True),
         Worker("observer", settings.snapshot_every_s, observer.Observer().observe, of_store=True),
-        Worker("idle", settings.sweep_every_s, idle.reap_shard, after_s=settings.heartbeat_s),
+        Worker("idle", settings.sweep_every_s, idle.IdleReaper().reap_shard, after_s=settings.heartbeat_s),
     )
     return {worker.name: worker for worker in every}
 

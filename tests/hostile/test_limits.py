@@ -372,7 +372,8 @@ async def test_when_a_client_has_left_and_time_has_passed_the_store_is_as_before
     settings = Settings(**(SETTINGS | {"open_tenants": ("*",)}))
     away_s = settings.agent_idle_s + 2 * settings.message_ttl_s
     clock = HandClock(round(time.time() * 1_000) + away_s * 1_000)
-    steps = (sweeper.sweep_shard, overdue.check_shard, receipts.forward_shard, idle.reap_shard)
+    reap_shard = idle.IdleReaper().reap_shard
+    steps = (sweeper.sweep_shard, overdue.check_shard, receipts.forward_shard, reap_shard)
     async with open_store(settings, room.relay.server.url, clock=clock) as store:
         await let_time_pass(store, *steps)
         before = stored(room, lasting=True)
@@ -380,7 +381,7 @@ async def test_when_a_client_has_left_and_time_has_passed_the_store_is_as_before
         await use_everything(room)
         used = stored(room, lasting=True)
         await let_time_pass(store, *steps)
-        await let_time_pass(store, idle.reap_shard)  # receipts of what expired, and who was only kept for them
+        await let_time_pass(store, reap_shard)  # receipts of what expired, and who was only kept for them
 
         after = stored(room, lasting=True)
     assert sum(used.values()) > sum(before.values()) + 50_000

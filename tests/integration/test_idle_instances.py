@@ -2,7 +2,7 @@
 
 from tests.builders import BOB, Desk
 from workers import reaper
-from workers.idle import reap_shard
+from workers.idle import IdleReaper
 
 
 async def test_the_last_call_of_an_instance_is_forgotten_after_an_hour(desk: Desk) -> None:
@@ -10,10 +10,10 @@ async def test_the_last_call_of_an_instance_is_forgotten_after_an_hour(desk: Des
     key = desk.keys.calls(0)
 
     desk.clock.advance(3_599)
-    await reap_shard(desk.store, 0, desk.clock.now_ms())
+    await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms())
     kept = desk.redis.hkeys(key)
     desk.clock.advance(3_602)
-    await reap_shard(desk.store, 0, desk.clock.now_ms())
+    await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms())
 
     assert kept == [desk.store.instance]
     assert desk.redis.hkeys(key) == []

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.builders import ALICE, BOB, NOON_MS, Desk, a_message
-from workers.idle import IDLE_MS, reap_shard
+from workers import idle
+from workers.idle import IDLE_MS, IdleReaper
 
 LONG_AGO_MS = 0
 
@@ -109,10 +110,10 @@ async def test_receipts_of_a_sender_that_never_had_a_session_go_in_time(desk: De
     await desk.ack(bob, (await desk.take_one(bob)).entry)
     await desk.receipts(ALICE)
 
-    await reap_shard(desk.store, 0, int(desk.redis.time()[0]) * 1_000)  # stream ids have the server's time
+    await IdleReaper().reap_shard(desk.store, 0, int(desk.redis.time()[0]) * 1_000)  # stream ids have the server's time
     kept = desk.redis.exists(desk.keys.receipts(ALICE))
     desk.clock.advance(desk.store.settings.agent_idle_s + desk.store.settings.message_ttl_s)
-    await reap_shard(desk.store, 0, desk.clock.now_ms())
+    await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms())
 
     assert kept == 1
     assert desk.redis.exists(desk.keys.receipts(ALICE)) == 0
@@ -122,14 +123,35 @@ async def test_receipts_of_a_sender_that_never_had_a_session_go_in_time(desk: De
 async def test_who_was_here_lately_is_left_alone(desk: Desk) -> None:
     await desk.leave(await desk.join())
 
-    assert await reap_shard(desk.store, 0, desk.clock.now_ms()) == 0
-    assert await reap_shard(desk.store, 0, desk.clock.now_ms() + IDLE_MS + 1) == 1
+    assert await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms()) == 0
+    assert await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms() + IDLE_MS + 1) == 1
 
 
 async def test_an_agent_that_was_registered_and_never_came_is_forgotten_too(desk: Desk) -> None:
     await desk.store.agents.register(BOB, mode="shared")
 
     desk.clock.advance(desk.store.settings.agent_idle_s + 1)
-    await reap_shard(desk.store, 0, desk.clock.now_ms())
+    await IdleReaper().reap_shard(desk.store, 0, desk.clock.now_ms())
 
     assert await desk.store.agents.registration(BOB) is None
+
+
+async def test_a_round_looks_at_some_agents_and_the_next_at_others(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await desk.send(*(a_message("1", to=f"acme/away-{number}") for number in range(300)))
+    monkeypatch.setattr(idle, "PAGE", 50)
+    monkeypatch.setattr(idle, "AGENTS_PER_ROUND", 100 * desk.keys.shards)
+    looked_at: list[str] = []
+    reap = desk.store.reaping.reap
+
+    async def looking(shard: int, addresses: list[str], *times_ms: int) -> list[str]:
+        looked_at.extend(addresses)
+        return await reap(shard, addresses, *times_ms)
+
+    monkeypatch.setattr(desk.store.reaping, "reap", looking)
+    reaper, after_each = IdleReaper(), []
+    for _ in range(10):
+        await reaper.reap_shard(desk.store, 0, desk.clock.now_ms())
+        after_each.append(len(looked_at))
+
+    assert 0 < after_each[0] < 150
+    assert set(looked_at) == {f"acme/away-{number}" for number in range(300)}
