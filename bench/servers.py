@@ -26,6 +26,7 @@ DEFAULT_OPTIONS = {
     "appendfsync": "everysec",
     "maxmemory-policy": "noeviction",
     "stream-node-max-bytes": "512",
+    "lazyfree-lazy-expire": "yes",
     "enable-debug-command": "yes",
 }
 

@@ -33,13 +33,15 @@ SILENT_START_S = 15.0
 STOP_S = 10.0
 POLL_S = 0.005
 
-# What any server needs so that nothing accepted is lost, and small mailboxes stay small.
+# What any server needs so that nothing accepted is lost, small mailboxes stay small, and commands do not wait while the
+# ids of a dedup window are freed, all at once.
 SERVER_OPTIONS = {
     "save": "",
     "appendonly": "yes",
     "appendfsync": "always",
     "maxmemory-policy": "noeviction",
     "stream-node-max-bytes": "512",
+    "lazyfree-lazy-expire": "yes",
 }
 
 # The shell becomes the server, so the pid is the server's and at no moment can a dying parent leave it behind.

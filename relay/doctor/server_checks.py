@@ -174,6 +174,15 @@ def stream_nodes(facts: ServerFacts, _: Settings) -> Iterator[Finding]:
         )
 
 
+def lazy_expiry(facts: ServerFacts, _: Settings) -> Iterator[Finding]:
+    if _config(facts, "lazyfree-lazy-expire") == "no":
+        yield warning(
+            "lazy_expiry",
+            "lazyfree-lazy-expire is no: the server answers nobody while it frees the ids of a dedup window",
+            _set("lazyfree-lazy-expire", "yes"),
+        )
+
+
 def allocator(facts: ServerFacts, _: Settings) -> Iterator[Finding]:
     """libc's is said only where it has cost something: a small store, as on a laptop, does not need better."""
     found = facts.info.get("mem_allocator", "jemalloc")
@@ -249,7 +258,7 @@ def clock(facts: ServerFacts, _: Settings) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     *(version, eviction, memory, append_only, durability, disk, buffers, query_buffers, clients),
-    *(stream_nodes, allocator, timeouts, replication, clock),
+    *(stream_nodes, lazy_expiry, allocator, timeouts, replication, clock),
 )
 
 

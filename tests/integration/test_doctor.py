@@ -198,6 +198,7 @@ BROKEN: dict[str, tuple[Seed, str]] = {
     "few connections": (configured("maxclients", "50"), "clients"),
     "clients that may be cut off": (configured("maxmemory-clients", "10mb"), "clients"),
     "large nodes": (configured("stream-node-max-bytes", "4096"), "stream_nodes"),
+    "old ids that are freed at once": (configured("lazyfree-lazy-expire", "no"), "lazy_expiry"),
     "connections that end when they are quiet": (configured("timeout", "2"), "timeouts"),
     "connections that never end": (configured("tcp-keepalive", "0"), "timeouts"),
     "scripts that refuse others": (configured("busy-reply-threshold", "50"), "timeouts"),

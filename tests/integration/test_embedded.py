@@ -82,6 +82,7 @@ def test_it_answers_on_a_private_socket_in_a_private_folder(tmp_path: Path) -> N
         ("appendfsync", "always"),
         ("maxmemory-policy", "noeviction"),
         ("stream-node-max-bytes", "512"),
+        ("lazyfree-lazy-expire", "yes"),
         ("save", ""),
         ("port", "0"),
         ("aof-load-truncated", "yes"),

@@ -26,6 +26,7 @@ CONFIG = {
     "no-appendfsync-on-rewrite": "no",
     "maxclients": "10000",
     "stream-node-max-bytes": "512",
+    "lazyfree-lazy-expire": "yes",
     "tcp-keepalive": "300",
     "timeout": "0",
     "client-output-buffer-limit": "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60",
