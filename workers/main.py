@@ -21,7 +21,7 @@ def workers(settings: Settings) -> dict[str, Worker]:
         Worker("sweeper", settings.sweep_every_s, sweeper.sweep_shard),
         Worker("overdue", 0.5, overdue.check_shard),
         Worker("receipts", 5.0, receipts.forward_shard),
-        Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.reap_shard, after_s=settings.heartbeat_s),
+        Worker("reaper", max(1.0, settings.heartbeat_s / 5), reaper.Reaper().reap_shard, after_s=settings.heartbeat_s),
         Worker("events", 1.0, events.trim_logs, of_store=True),
         Worker("observer", settings.snapshot_every_s, observer.Observer().observe, of_store=True),
         Worker("idle", settings.sweep_every_s, idle.IdleReaper().reap_shard, after_s=settings.heartbeat_s),

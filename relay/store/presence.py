@@ -184,21 +184,25 @@ class Presence:
         flat = await self._pipeline.command("HGETALL", self._keys.instances(shard))
         return {flat[n].decode(): int(flat[n + 1]) for n in range(0, len(flat), 2)}
 
-    async def sessions(self, shard: int) -> dict[str, list[str]]:
-        """Every session that is registered in a shard, by address."""
-        flat = await self._pipeline.command("HGETALL", self._keys.presence(shard))
-        return {flat[n].decode(): list(session_modes(flat[n + 1])) for n in range(0, len(flat), 2)}
+    async def sessions(self, shard: int, cursor: str, count: int) -> tuple[str, dict[str, list[str]]]:
+        """A page of the sessions that are registered in a shard, by address; the cursor is "0" at the end."""
+        following, flat = await self._pipeline.command("HSCAN", self._keys.presence(shard), cursor, "COUNT", count)
+        return following.decode(), {flat[n].decode(): list(session_modes(flat[n + 1])) for n in range(0, len(flat), 2)}
 
     async def forget_instance(self, shard: int, instance: str) -> None:
         await self._pipeline.command("HDEL", self._keys.instances(shard), instance)
 
-    async def forget_windows(self, shard: int) -> None:
-        """Drops what is noted of sessions whose instance is gone, also of those that were replaced before it went."""
+    async def forget_windows(self, shard: int, cursor: str, count: int) -> str:
+        """Drops what is noted of sessions whose instance is gone, also of those that were replaced before it went.
+
+        Looks at a page of them; the cursor is "0" at the end."""
         key = self._keys.windows(shard)
-        noted = [session.decode() for session in await self._pipeline.command("HKEYS", key)]
+        following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", count)
+        noted = [session.decode() for session in flat[::2]]
         known = await self.instances(shard)  # read last: whoever has a window is known by then
         if gone := [session for session in noted if session.partition(".")[0] not in known]:
             await self._pipeline.command("HDEL", key, *gone)
+        return str(following.decode())
 
     # -- looking
 

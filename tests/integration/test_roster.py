@@ -6,7 +6,7 @@ from relay.store import roster
 from relay.store.roster import Sums
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
-from workers.reaper import reap_shard
+from workers.reaper import Reaper
 
 NOTHING = Sums(0, 0, 0, 0, 0)
 
@@ -162,7 +162,7 @@ async def test_data_from_before_the_roster_come_onto_it_with_the_reaper(desk: De
     if again:
         await desk.store.roster.build(0)
 
-    await reap_shard(desk.store, 0, desk.clock.now_ms())
+    await Reaper().reap_shard(desk.store, 0, desk.clock.now_ms())
 
     assert desk.roster() == [BOB, "other/x"]
     assert desk.sums() == {"messages": 1, "bytes": 6, "dead": 1, "online": 1}
