@@ -51,7 +51,7 @@ async def sweep(there: Stand, mailboxes: int) -> dict[str, float]:
         ttl_ms = there.settings.message_ttl_s * 1_000
         await fill(store, range(due, mailboxes))
         await fill(store, range(due), ttl_s=1.0)
-        await _make_due(store, range(due), now_ms - ttl_ms)
+        await make_due(store, range(due), now_ms - ttl_ms)
         own_ms = store.clock.own_ms()
         store.clock.heard(now_ms + 60_000, own_ms, own_ms)  # the short TTLs are over
         visited = 0
@@ -75,7 +75,7 @@ async def fill(store: Store, numbers: range, ttl_s: float | None = None) -> None
     await store_all(store, "sweep/sender", messages)
 
 
-async def _make_due(store: Store, numbers: range, at_ms: int) -> None:
+async def make_due(store: Store, numbers: range, at_ms: int) -> None:
     """As if their messages had been accepted a TTL ago."""
     for number in numbers:
         address = f"sweep/a-{number}"

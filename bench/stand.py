@@ -66,28 +66,38 @@ def stand(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-bench-")))
         server = stack.enter_context(embedded_server(folder, "relay bench", program))
         redis.Redis.from_url(server.url).config_set("appendfsync", fsync)
-        settings = Settings(
-            data_dir=folder,
-            token_secret=load_or_create_secret(folder),
-            mailbox_max_messages=MAILBOX_MAX,
-            sender_max_mailboxes=MAILBOX_MAX,
-            open_tenants=("*",),
-        )
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")} | {
-            "RELAY_REDIS_URL": server.url,
-            "RELAY_TOKEN_SECRET": str(settings.token_secret),
-            "RELAY_DATA_DIR": str(folder),
-            "RELAY_OPEN_TENANTS": "*",
-            "RELAY_RATE_PER_S": RATE,
-            "RELAY_RATE_BURST": RATE,
-            "RELAY_MAILBOX_MAX_MESSAGES": str(MAILBOX_MAX),
-            "RELAY_LOG_FORMAT": "text",
-        }
-        environ |= {f"RELAY_{name.upper()}": value for name, value in chosen.items()}
+        settings = measuring(folder)
+        environ = environment(settings, server.url, **chosen)
         children = [stack.enter_context(instance(module, environ)) for _ in range(instances)]
         ports = [port for _, port in children]
         pids = [child.pid for child, _ in children]
         yield Stand(settings, server.url, ports, server.pid, pids, environ)
+
+
+def measuring(folder: Path) -> Settings:
+    """Settings that let a load through."""
+    return Settings(
+        data_dir=folder,
+        token_secret=load_or_create_secret(folder),
+        mailbox_max_messages=MAILBOX_MAX,
+        sender_max_mailboxes=MAILBOX_MAX,
+        open_tenants=("*",),
+    )
+
+
+def environment(settings: Settings, url: str, **chosen: str) -> dict[str, str]:
+    """The same for a process, with `chosen` on top."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")} | {
+        "RELAY_REDIS_URL": url,
+        "RELAY_TOKEN_SECRET": str(settings.token_secret),
+        "RELAY_DATA_DIR": str(settings.data_dir),
+        "RELAY_OPEN_TENANTS": "*",
+        "RELAY_RATE_PER_S": RATE,
+        "RELAY_RATE_BURST": RATE,
+        "RELAY_MAILBOX_MAX_MESSAGES": str(MAILBOX_MAX),
+        "RELAY_LOG_FORMAT": "text",
+    }
+    return environ | {f"RELAY_{name.upper()}": value for name, value in chosen.items()}
 
 
 @contextmanager
