@@ -87,7 +87,10 @@ async def make_due(store: Store, numbers: range, at_ms: int) -> None:
 @click.option("--mailboxes", default=100_000, show_default=True)
 def main(sessions: int, mailboxes: int) -> None:
     """Measure how the relay scales on this machine."""
-    with stand(instances=1) as there, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        stand(instances=1, sessions_per_s="100000") as there,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         print(f"· {sessions} idle sessions", file=sys.stderr)
         print(f"an idle session costs {runner.run(idle_sessions(there, sessions)) / 1_024:.1f} KB of its instance")
         print(f"· a sweep over {mailboxes} mailboxes", file=sys.stderr)

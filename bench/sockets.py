@@ -31,6 +31,10 @@ class LoadSocket(asyncio.Protocol):
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
 
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError("closed before its session had begun"))
+
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
