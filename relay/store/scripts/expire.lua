@@ -36,13 +36,17 @@ end
 for m, mailbox, boxes in each(mailboxes, SHARD_KEYS, 0) do
   local address, priorities = unpack(mailbox)
   local count, more, oldest = 0, 0, nil
+  local used = (redis.call('HGET', lanes, address) or '') .. '0'  -- to look into every lane would be most of the work
   for n, box in ipairs(boxes) do
-    local ended_here, is_cut = expire_lane(address, box, tonumber(string.sub(priorities, n, n)))
-    if is_cut then more = 1 end
-    count = count + ended_here
-    local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
-    local at_ms = first and tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
-    if at_ms and (not oldest or at_ms < oldest) then oldest = at_ms end
+    local priority = string.sub(priorities, n, n)
+    if string.find(used, priority, 1, true) then
+      local ended_here, is_cut = expire_lane(address, box, tonumber(priority))
+      if is_cut then more = 1 end
+      count = count + ended_here
+      local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
+      local at_ms = first and tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
+      if at_ms and (not oldest or at_ms < oldest) then oldest = at_ms end
+    end
   end
   if oldest then
     redis.call('ZADD', waiting, oldest, address)
