@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from relay.cli.embedded import embedded_server, load_or_create_secret
 from relay.settings import Settings
 
 _SERVING = re.compile(r"url=http://[^:]+:(\d+)")
+POLL_S = 0.01
 MAILBOX_MAX = 100_000
 RATE = "10000000"  # the rate limit is there and asked, and is not what is measured
 
@@ -117,4 +119,5 @@ def _port(child: "subprocess.Popen[str]", log: int) -> int:
         match = _SERVING.search(os.pread(log, 65_536, 0).decode())
         if match:
             return int(match[1])
+        time.sleep(POLL_S)  # the instance needs the core more
     raise RuntimeError(f"an instance did not start:\n{os.pread(log, 65_536, 0).decode()}")
