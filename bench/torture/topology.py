@@ -45,7 +45,11 @@ class Topology(ABC):
             proxy = await self._stack.enter_async_context(CutProxy(server.port))
             self.proxies.append(proxy)
             server.announce(proxy.port, **self._announcement(proxy.port))
-        await asyncio.to_thread(self._start)
+        try:
+            await asyncio.to_thread(self._start)
+        except BaseException:
+            await self._stack.aclose()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
