@@ -1,5 +1,6 @@
 """What every ring of tests may ask for."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,6 +17,13 @@ settings.register_profile("relay", deadline=None, derandomize=True, database=Non
 settings.load_profile("relay")
 
 MakeDesk = Callable[..., Awaitable[Desk]]
+
+
+@pytest.fixture(autouse=True)
+def client_is_heard() -> Iterator[None]:
+    """A command silences the client's log for its whole process, which has other tests here."""
+    yield
+    logging.getLogger("relay.client").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
