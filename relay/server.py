@@ -129,6 +129,10 @@ class ServerConnection(web.RequestHandler):
         elif self._is_counted:
             self._has_all()
 
+    def has_input(self) -> bool:
+        """Whether something has come that is not taken, or not whole yet."""
+        return bool(self._pieces) or self.half > 0
+
     def _has_all(self) -> None:
         self.half, self._is_counted = 0, False
         self._server.partial_input.done(self)

@@ -16,7 +16,17 @@ from relay.protocol.close_codes import CLOSING, COME_BACK
 from relay.protocol.frames import Auth, frame, parse_auth
 from relay.server import ServerConnection
 from relay.telemetry.logs import Seldom
-from relay.ws.framing import CLOSE_TIMEOUT_S, LOOK, PING, Socket, close_frame, is_there, pong_frame, text_frame
+from relay.ws.framing import (
+    CLOSE_TIMEOUT_S,
+    LOOK,
+    PING,
+    Socket,
+    close_frame,
+    is_there,
+    pong_frame,
+    text_frame,
+    until_confirmed,
+)
 from relay.ws.handshake import Handshake
 from relay.ws.writer import FrameWriter
 
@@ -167,12 +177,20 @@ class Connection:
         session = self._session = instance.begin(identity, auth, self._output, self)
         session.renew = self._renew
         await self._handshake.keep_card(session, auth)
-        if not is_there(self._writer.transport):  # it would take the mailbox from who serves it, for nobody
-            return
         # The welcome goes first, and what the mailbox has can only follow the join.
         self.write(self._handshake.welcome(session))
+        if not await self._is_there():  # it would take the mailbox from who serves it, for nobody
+            return
         await instance.membership.join(session)
         log.info("session_began", extra={"agent": session.address, "session": session.name, "mode": session.mode})
+
+    async def _is_there(self) -> bool:
+        """Whether the client has not gone. Behind input that we have not read, its end does not show."""
+        transport = self._writer.transport
+        if self._wire.has_input() or self._ws.has_frames():
+            self._writer.flush()
+            await until_confirmed(transport)
+        return is_there(transport)
 
     def _renew(self, auth: Auth) -> None:
         """A fresh token keeps the session, with its own scopes. Raises Unauthorized, and then the old one counts on."""

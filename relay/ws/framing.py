@@ -1,7 +1,9 @@
 """WebSocket frames: encoding outgoing ones, queueing incoming ones."""
 
 import asyncio
+import fcntl
 import socket
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +13,12 @@ from aiohttp._websocket.reader import WebSocketDataQueue, WebSocketReader
 
 CLOSE_TIMEOUT_S = 2.0  # how long a client may take to answer a close
 LINGER_POLL_S = 0.05
+CONFIRM_POLL_S = 0.01
 FRAMES_A_TURN = 32  # of one client, before others have their turn of the event loop
 QUEUE_BYTES = 64 * 1024  # of frames that came and were not taken; then the client is not read on
 PING = b"\x89\x00"
 TCP_ESTABLISHED = 1  # the first byte of TCP_INFO
+KNOWS_STATE = hasattr(socket, "TCP_INFO")  # only Linux tells
 
 
 def text_frame(payload: bytes) -> bytes:
@@ -43,9 +47,24 @@ def is_there(transport: asyncio.Transport | None) -> bool:
     if transport is None or transport.is_closing():
         return False  # its socket cannot be asked any more
     end: socket.socket | None = transport.get_extra_info("socket")
-    if end is None or not hasattr(socket, "TCP_INFO"):
+    if end is None or not KNOWS_STATE:
         return True
     return end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
+
+
+async def until_confirmed(transport: asyncio.Transport | None) -> None:
+    """Returns when the client's machine has received all that was written, or says that the client has gone."""
+    while is_there(transport) and _is_unconfirmed(transport):  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(CONFIRM_POLL_S)
+
+
+def _is_unconfirmed(transport: asyncio.Transport | None) -> bool:
+    if transport is None or not KNOWS_STATE:
+        return False
+    if transport.get_write_buffer_size():
+        return True
+    end: socket.socket = transport.get_extra_info("socket")
+    return any(fcntl.ioctl(end.fileno(), termios.TIOCOUTQ, bytes(4)))
 
 
 LOOK = WSMessage(WSMsgType.PONG, b"", None)  # nothing came: what must be waited for is looked after
@@ -110,6 +129,10 @@ class Socket(web.WebSocketResponse):
     def take(self, taker: Taker) -> None:
         """From now on frames need not wait to be received."""
         self._reader.taker = taker
+
+    def has_frames(self) -> bool:
+        """Whether some have come and were not received yet."""
+        return bool(self._reader._buffer)
 
     async def receive_in_turn(self) -> WSMessage:
         """The next frame. Those that are there already come without waiting: only this gives others a turn."""

@@ -50,9 +50,12 @@ async def test_an_instance_that_was_stopped_does_not_serve_an_old_auth(room: Roo
     assert serving(room, "bob") == [new.welcome["session"]]
 
 
-@pytest.mark.parametrize("unread", [0, 2**15], ids=["and all is read", "and much is unread"])
+@pytest.mark.parametrize("unread", [0, 1, 64], ids=["and all is read", "a frame is unread", "much is unread"])
 async def test_a_client_that_has_gone_takes_the_mailbox_from_nobody(room: Room, unread: int) -> None:
-    """It asked after the session that serves, so that only its absence speaks against it."""
+    """It asked after the session that serves, so that only its absence speaks against it.
+
+    Much is more than an instance reads ahead: behind it, even the end of the connection is not seen.
+    """
     instance = room.relay.instance()
     serves = await room.agent("bob")
     gone = await room.socket("bob", at=instance)
@@ -60,7 +63,8 @@ async def test_a_client_that_has_gone_takes_the_mailbox_from_nobody(room: Room, 
 
     instance.signal(signal.SIGSTOP)
     await gone.say("auth", token=room.token("bob"))
-    await gone.say_text(" " * unread)
+    for _ in range(unread):
+        await gone.say_text(" " * 2**15)
     gone.vanish()
     instance.signal(signal.SIGCONT)
     await soon(lambda: counted(instance.url, "relay_connections"), 0)
