@@ -23,27 +23,15 @@ import aiohttp
 import click
 
 from bench.killed_clients import STOP, THREADS
+from bench.servers import HOST, free_port
 from relay.auth import Tokens
 from relay.cli.embedded import ServerProcess, server_program
 from relay.settings import Settings
 
-HOST = "127.0.0.1"
-PORTS = range(20_000, 30_000)  # below those of outgoing connections: none of them can take the port of what restarts
 SECRET = "a secret for tests that is long enough"
 SETTLED_WITHIN_S = 120.0
 STUCK_S = 15.0
 OPTIONS = {"save": "", "appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
-
-
-def free_port(chance: random.Random) -> int:
-    while True:
-        port = chance.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
 
 
 class Server:
@@ -135,9 +123,9 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path, chance: random.Random) -> Iterator[Stage]:
+def stage(folder: Path) -> Iterator[Stage]:
     with ExitStack() as stack:
-        ports = [free_port(chance) for _ in range(3)]
+        ports = [free_port() for _ in range(3)]
         server = Server(folder, ports[0])
         stack.callback(server.kill)
         shared = {"redis_url": f"redis://{HOST}:{ports[0]}", "token_secret": SECRET, "shards": "8", "open_tenants": "*"}
@@ -226,7 +214,7 @@ def kill_clients(rounds: int, seed: int, wipes: bool) -> tuple[Counted, dict[str
     """Round after round one of them dies; then everybody may finish."""
     chance = random.Random(seed)
     targets = ["sender", "receiver", "instance 0", "instance 1", "server"] + (["wipe"] if wipes else [])
-    with tempfile.TemporaryDirectory(prefix="relay-client-kills-") as name, stage(Path(name), chance) as there:
+    with tempfile.TemporaryDirectory(prefix="relay-client-kills-") as name, stage(Path(name)) as there:
         for _ in range(rounds):
             _wait_for_progress(there, chance)
             there.strike(chance.choice(targets))

@@ -1,12 +1,16 @@
 """A real server on a port of its own, which a test or a benchmark can break."""
 
+import atexit
+import itertools
 import os
 import random
 import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +23,7 @@ HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: none of those can take the port of a server that restarts,
 # and no client that keeps trying can end up connected to itself.
 PORTS = range(20_000, 30_000)
+BLOCK = 200  # of one process
 
 DEFAULT_OPTIONS = {
     "save": "",
@@ -112,12 +117,24 @@ class RealServer:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    while True:
-        port = random.SystemRandom().choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        return port
+    """A port that nobody listens on, and that no other process is given."""
+    return next(port for port in _own_ports() if _is_free(port))
+
+
+@cache
+def _own_ports() -> Iterator[int]:
+    """For ever those of this process. Between choosing a port and listening on it, another could choose it too."""
+    lock = socket.socket()  # bound for as long as the process lives
+    atexit.register(lock.close)
+    for start in random.SystemRandom().sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
+        with suppress(OSError):
+            lock.bind((HOST, start))
+            return itertools.cycle(range(start + 1, start + BLOCK))
+    raise RuntimeError("too many processes have servers of their own")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, suppress(OSError):
+        probe.bind((HOST, port))
+        return True
+    return False

@@ -1,6 +1,8 @@
 """The tools of the tests themselves: servers that fail on demand and a proxy that fails between."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 import redis
@@ -9,7 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from tests.proxy import CutProxy
-from tests.servers import RealCluster, RealServer
+from tests.servers import RealCluster, RealServer, free_port
 
 
 def a_client(proxy: CutProxy, answer_within_s: float = 10) -> Redis:
@@ -28,6 +30,16 @@ def test_a_killed_server_comes_back_on_its_port_with_its_data() -> None:
         with server.client() as client:
             assert client.get("kept") == "yes"
         assert server.pid != before
+
+
+def test_two_processes_are_given_no_port_in_common() -> None:
+    many = "from bench.servers import free_port; print(*(free_port() for _ in range(300)))"
+
+    ours = {free_port() for _ in range(300)}
+    theirs = {int(port) for port in subprocess.check_output([sys.executable, "-c", many]).split()}
+
+    assert len(theirs) > 100
+    assert not theirs & ours
 
 
 def test_a_paused_server_answers_only_when_resumed(redis_server: RealServer) -> None:
