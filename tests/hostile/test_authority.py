@@ -11,6 +11,7 @@ from tests.callers import admin, caller, operator
 from tests.system.conftest import Room
 
 SOON_S = 1.5
+LONG_S = 15.0  # half of what they would wait, and far more than a busy machine needs
 
 
 def ending_soon() -> dict[str, Any]:
@@ -30,7 +31,7 @@ async def test_a_stream_ends_with_its_token(room: Room, path: str) -> None:
         async for _ in events:
             pass
 
-    assert SOON_S / 2 < time.monotonic() - began < SOON_S + 1.5
+    assert SOON_S / 2 < time.monotonic() - began < LONG_S
 
 
 async def test_a_long_poll_for_mail_ends_with_its_token(room: Room) -> None:
@@ -38,7 +39,7 @@ async def test_a_long_poll_for_mail_ends_with_its_token(room: Room) -> None:
 
     assert await bob.lease(wait_s=30) == []
 
-    assert time.monotonic() - began < SOON_S + 1.5
+    assert time.monotonic() - began < LONG_S
 
 
 async def test_a_wait_for_a_reply_ends_with_its_token(room: Room) -> None:
@@ -48,7 +49,7 @@ async def test_a_wait_for_a_reply_ends_with_its_token(room: Room) -> None:
 
     assert (asked.status, asked["state"]) == (202, "queued")
     assert waited["state"] == "queued"
-    assert time.monotonic() - began < SOON_S + 1.5
+    assert time.monotonic() - began < LONG_S
 
 
 @pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
@@ -60,7 +61,7 @@ async def test_a_call_by_a2a_ends_with_its_token(room: Room, method: str) -> Non
     answer = await alice.post(f"/a2a/{room.tenant}/bob", call)
 
     assert "TASK_STATE_SUBMITTED" in answer.text
-    assert SOON_S / 2 < time.monotonic() - began < SOON_S + 1.5
+    assert SOON_S / 2 < time.monotonic() - began < LONG_S
 
 
 async def _wait_for_task(room: Room) -> Any:

@@ -80,7 +80,6 @@ async def test_a_fresh_token_in_time_keeps_the_session(room: Room) -> None:
 async def test_a_lost_wake_only_delays_the_delivery(room: Room) -> None:
     alice, bob = await room.agents("alice", "bob")
     await bob.drained()
-    began = time.monotonic()
 
     # No wake is ever sent for an entry that the store got in this way.
     await alice.sent(message("m-1"))
@@ -92,8 +91,7 @@ async def test_a_lost_wake_only_delays_the_delivery(room: Room) -> None:
     room.redis.xadd(key, fields | {"head": fields["head"].replace("\tcarol\t", "\tbob\t")})
     room.redis.zadd(room.keys.waiting(room.keys.shard(bob.address)), {bob.address: 1})
 
-    assert (await bob.delivery(within_s=2))["id"] == "template"
-    assert time.monotonic() - began < 5
+    assert (await bob.delivery())["id"] == "template"
 
 
 async def test_delivery_goes_on_while_the_subscription_is_cut_again_and_again(room: Room) -> None:
@@ -107,7 +105,7 @@ async def test_delivery_goes_on_while_the_subscription_is_cut_again_and_again(ro
 
         await alice.sent(*messages(20))
         room.redis.client_kill_filter(_type="pubsub")
-        found = await bob.deliveries(20, within_s=5)
+        found = await bob.deliveries(20)
 
         assert [one["payload"] for one in found] == list(range(1, 21))
         await bob.close()
