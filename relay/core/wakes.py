@@ -1,6 +1,5 @@
 """Wakes: dispatches what the store's scripts publish to the sessions it concerns."""
 
-import asyncio
 import logging
 from contextlib import suppress
 
@@ -15,8 +14,6 @@ from relay.store.store import Store
 from relay.store.wakes import PushedReceipts, Wakes
 
 log = logging.getLogger(__name__)
-
-CONFIRMED_WITHIN_S = 1.0  # so soon what a client confirms is gone from the outbox
 
 
 class WakeDispatcher:
@@ -39,6 +36,7 @@ class WakeDispatcher:
         self._keys = keys
         self._pauses = pauses
         self._background = background
+        self._fetching: set[tuple[int, str]] = set()  # entries of outboxes
 
     def dispatch(self, wakes: Wakes) -> None:
         for push in wakes.pushes:
@@ -89,16 +87,18 @@ class WakeDispatcher:
 
     def _left(self, name: str, shard: int, entry: str) -> None:
         """Receipts are still in an outbox: the push was lost, or the sender has not confirmed them."""
-        session = self._sessions.get(name)
-        if session is None or not session.receipts.has(shard, entry):
+        session, place = self._sessions.get(name), (shard, entry)
+        if place not in self._fetching and (session is None or not session.receipts.has(shard, entry)):
+            self._fetching.add(place)  # at once: workers may remind us twice
             self._background.spawn(self._fetch_receipts(name, shard, entry))
 
     async def _fetch_receipts(self, name: str, shard: int, entry: str) -> None:
-        """Waits first: receipts that were just confirmed are about to be deleted, and must not be sent again."""
-        await asyncio.sleep(CONFIRMED_WITHIN_S)
-        with suppress(RelayError):  # a worker finds it again
-            if receipts := await self._store.receipts.in_outbox(name, shard, entry):
-                self._receipts(receipts)
+        try:
+            with suppress(RelayError):  # a worker finds it again
+                if receipts := await self._store.receipts.in_outbox(name, shard, entry):
+                    self._receipts(receipts)
+        finally:
+            self._fetching.discard((shard, entry))
 
     def _receipts(self, receipts: PushedReceipts) -> None:
         session = self._sessions.get(receipts.session)

@@ -53,6 +53,7 @@ class Receipts:
             pipeline, self._encode_forward, self._forwarded, most=200, must_last=True
         )
         self._done = ShardBatcher[Place](pipeline, self._encode_done, self._deleted, is_patient=True)
+        self._leaving: set[Place] = set()  # being forwarded, or done with and being deleted
         self._left: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
         self.on_reply: Callable[[str, bytes, Callable[[bool], None]], None] | None = None
 
@@ -72,12 +73,15 @@ class Receipts:
             sender, count, receipts = fields[n + 1].decode().split("\t", 2)
             by_shard.setdefault(self._keys.shard(sender), []).append((sender, int(count), receipts))
         missing = len(by_shard) + len(replies)
+        self._leaving.add((shard, outbox_entry.decode()))
 
         def arrived(well: bool) -> None:
             nonlocal missing
             missing -= well
             if missing == 0:
                 self.done(shard, outbox_entry.decode())
+            elif not well:
+                self._leaving.discard((shard, outbox_entry.decode()))
 
         for target, some in by_shard.items():
             self._forwards.put(target, ShardReceipts(origin, some, arrived))
@@ -92,6 +96,7 @@ class Receipts:
 
     def done(self, shard: int, outbox_entry: str) -> None:
         """The sender has confirmed what an outbox entry holds, or it was forwarded."""
+        self._leaving.add((shard, outbox_entry))
         self._done.put(shard, (shard, outbox_entry))
 
     async def left_in_outbox(
@@ -121,6 +126,8 @@ class Receipts:
 
     async def in_outbox(self, session: str, shard: int, entry: str) -> PushedReceipts | None:
         """The receipts of an outbox entry for a session; None if they are done. Raises StoreUnavailable."""
+        if (shard, entry) in self._leaving:
+            return None
         rows = await self._pipeline.command("XRANGE", self._keys.outbox(shard), entry, entry)
         if not rows:
             return None
@@ -161,6 +168,7 @@ class Receipts:
 
     def _deleted(self, places: list[Place], outcome: Outcome) -> None:
         """A worker finds what is still there, and must not have it sent once more to a session that had it."""
+        self._leaving.difference_update(places)
         if isinstance(outcome, Exception):
             self._left.extend(places)
 

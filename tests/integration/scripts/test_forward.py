@@ -31,6 +31,44 @@ async def test_the_same_origin_again_is_a_duplicate(desk: Desk) -> None:
     assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
 
 
+async def test_what_is_about_to_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
+    outbox = desk.keys.outbox(0)
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": 'acme/alice\t1\t{"id":"1"}'}, id="1-1")
+    desk.store.receipts.done(0, "1-1")
+
+    found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
+    await desk.store.pipeline.finish()
+
+    assert found is None
+    assert desk.redis.xlen(outbox) == 0
+
+
+async def test_what_is_being_forwarded_is_not_pushed_too(desk: Desk) -> None:
+    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
+    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+
+    found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
+    await desk.store.pipeline.finish()
+
+    assert found is None
+    assert desk.redis.xlen(outbox) == 0
+    assert await desk.receipts(ALICE) == [{"id": "1"}]
+
+
+async def test_what_could_not_be_forwarded_is_found_in_the_outbox(desk: Desk) -> None:
+    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
+    desk.redis.set(desk.keys.receipts(ALICE), "the store cannot add to this")
+    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+    await desk.store.pipeline.finish()
+
+    found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
+
+    assert found is not None
+    assert found.receipts == '{"id":"1"}'
+
+
 async def test_what_could_not_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
     outbox = desk.keys.outbox(0)
     desk.redis.set(outbox, "the store cannot delete from this")
