@@ -23,7 +23,7 @@ HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: none of those can take the port of a server that restarts,
 # and no client that keeps trying can end up connected to itself.
 PORTS = range(20_000, 30_000)
-BLOCK = 200  # of one process
+BLOCK = 400  # of one process
 
 DEFAULT_OPTIONS = {
     "save": "",

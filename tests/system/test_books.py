@@ -1,24 +1,30 @@
 """The books balance by metrics alone: what came in, how it ended, and what waits."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import aiohttp
+import pytest
 
 from tests.agents import Agent, message, until
 from tests.callers import Caller
 from tests.servers import free_port
-from tests.system.conftest import Room
+from tests.system.conftest import Relay, Room, start_relay
 from tests.unit.test_metrics import samples
 
-PORT = free_port()
-SETTINGS = {"metrics_port": PORT, "sweep_every_s": 1}
+
+@pytest.fixture(scope="module")
+def relay() -> Iterator[Relay]:
+    with ExitStack() as stack:
+        yield start_relay(stack, metrics_port=free_port(), sweep_every_s=1)
 
 
 async def scraped(room: Room) -> dict[str, float]:
     """Every series, added up over all processes."""
     sums: dict[str, float] = {}
     async with aiohttp.ClientSession() as http:
-        for url in (room.a.url, room.b.url, f"http://127.0.0.1:{PORT}"):
+        for url in (room.a.url, room.b.url, f"http://127.0.0.1:{room.relay.settings['metrics_port']}"):
             async with http.get(f"{url}/metrics") as answer:
                 for name, value in samples(await answer.read()).items():
                     sums[name] = sums.get(name, 0) + value
