@@ -3,7 +3,7 @@
 import time
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import redis
 
@@ -54,8 +54,8 @@ class RealCluster:
     def begin_move(self, slot: int, source: RealServer, target: RealServer) -> None:
         """From now on the slot is on its way."""
         with source.client() as old, target.client() as new:
-            new.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", old.execute_command("CLUSTER MYID"))
-            old.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", new.execute_command("CLUSTER MYID"))
+            _set_slot(new, slot, "IMPORTING", old.execute_command("CLUSTER MYID"))
+            _set_slot(old, slot, "MIGRATING", new.execute_command("CLUSTER MYID"))
 
     def move_keys(self, slot: int, source: RealServer, target: RealServer) -> int:
         moved = 0
@@ -75,7 +75,7 @@ class RealCluster:
         with source.client() as old, target.client() as new:
             owner = new.execute_command("CLUSTER MYID")
             for client in (new, old):
-                client.execute_command("CLUSTER SETSLOT", slot, "NODE", owner)
+                _set_slot(client, slot, "NODE", owner)
 
     def _make(self) -> RealServer:
         return RealServer(_cluster_options(free_port()))
@@ -126,6 +126,19 @@ class RealCluster:
                 except redis.ResponseError:
                     assert time.monotonic() < deadline, "the cluster did not come together"
                     time.sleep(POLL_S)
+
+
+def _set_slot(client: Any, slot: int, state: str, node: str) -> None:
+    """Valkey asks the replicas first, and one that was away is not ready at once."""
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            client.execute_command("CLUSTER SETSLOT", slot, state, node)
+            return
+        except redis.ResponseError as error:
+            if "NOREPLICAS" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
 
 
 def _cluster_options(bus_port: int) -> dict[str, str]:

@@ -70,7 +70,7 @@ class Stage:
             case [*_, "store", "links"]:
                 return _links(self.topology.proxies[fault.number % len(self.topology.proxies)], words[0])
             case ["clock", "step"]:
-                return _set_clock(self.instances[fault.number % len(self.instances)], ahead=fault.number % 2 == 0)
+                return self._clock(self.instances[fault.number % len(self.instances)], ahead=fault.number % 2 == 0)
             case ["slow", "client", "links"]:
                 return _links(self.doors[fault.number % len(self.doors)], "slow")
             case ["lost", "wakes"]:
@@ -101,6 +101,20 @@ class Stage:
         async def mend() -> None:
             mend_it()
             self._broken.discard(process.name)
+
+        return mend
+
+    def _clock(self, instance: Instance, ahead: bool) -> Mend | None:
+        """One step at a time: from behind to ahead it would be off by twice as much as the checks allow for."""
+        clock = f"clock of {instance.name}"
+        if not instance.has_clock or clock in self._broken:
+            return None
+        self._broken.add(clock)
+        instance.set_clock(CLOCK_OFF_S if ahead else -CLOCK_OFF_S)
+
+        async def mend() -> None:
+            instance.set_clock(0)
+            self._broken.discard(clock)
 
         return mend
 
@@ -174,17 +188,6 @@ class Stage:
             link.hold_replies = link.hold_requests = False
 
         return mend
-
-
-def _set_clock(instance: Instance, ahead: bool) -> Mend | None:
-    if not instance.has_clock:
-        return None
-    instance.set_clock(CLOCK_OFF_S if ahead else -CLOCK_OFF_S)
-
-    async def mend() -> None:
-        instance.set_clock(0)
-
-    return mend
 
 
 def _links(proxy: CutProxy, how: str) -> Mend:
