@@ -21,13 +21,13 @@ async def task_state(store: Store, task: Task) -> TaskState:
     """The end of a task is kept with it, because the mailbox forgets it sooner. Raises StoreUnavailable."""
     if task.reply is not None:
         return TaskState("replied")
-    if task.ended is not None:
+    if task.ended not in (None, "dead"):  # a dead letter can be revived
         return TaskState(task.ended)
     message = await store.lookup.where(task.requester, task.to, task.id)
     if message is None:
-        return TaskState("expired")
+        return TaskState(task.ended or "expired")
     if message.state == "acked" and store.clock.now_ms() - message.at_ms < REPLY_WITHIN_MS:
         return TaskState("held")
-    if message.state in ENDS:
+    if message.state in ENDS and message.state != task.ended:
         await store.tasks.close(task.requester, task.id, task.to, message.state)
     return TaskState(message.state, message.at_ms)

@@ -65,3 +65,19 @@ async def test_how_it_ended_is_known_longer_than_the_mailbox_remembers(desk: Des
 
     assert where is None
     assert await state(desk) == "acked"
+
+
+async def test_a_revived_request_is_no_longer_dead(desk: Desk) -> None:
+    await desk.send_one(a_message("m-1", request=True))
+    desk.store.tasks.open(ALICE, "m-1", BOB, 3_600_000)
+    bob = await desk.join(BOB)
+    await desk.nack(bob, (await desk.take_one(bob)).entry, retry=False)
+    dead = await state(desk)
+
+    (letter,) = [entry for entry, _ in desk.raw_range(desk.keys.dead(BOB))]
+    await desk.store.dead_letters.revive(BOB, [letter])
+    revived = await state(desk)
+    await desk.ack(bob, (await desk.take_one(bob)).entry)
+    desk.clock.advance(REPLY_WITHIN_MS / 1_000)
+
+    assert (dead, revived, await state(desk)) == ("dead", "queued", "acked")
