@@ -79,6 +79,19 @@ async def test_activity_is_of_ones_own_tenant(room: Room) -> None:
     assert event["id"] == "m-1"
 
 
+@pytest.mark.parametrize("between", ["~", "/"])
+async def test_an_operator_asks_for_an_agent_of_any_tenant(room: Room, between: str) -> None:
+    bob = f"{room.tenant}{between}bob"
+    await caller(room, "alice").send("bob", "m-1")
+
+    seen = await operator(room).get("/v1/activity", agent=bob)
+    both = await operator(room).get("/v1/activity", agent=bob, tenant="other")
+    refused = await caller(room, "other/eve", "inspect admin").get("/v1/activity", agent=bob)
+
+    assert [(one["id"], one["kind"]) for one in seen["events"]] == [("m-1", "accepted")]
+    assert both.said == refused.said == (403, "forbidden")
+
+
 async def test_stats_count_what_the_tenant_has(room: Room) -> None:
     alice, bob = caller(room, "alice"), caller(room, "bob")
     await alice.send("bob", "m-1", "four")

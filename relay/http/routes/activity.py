@@ -88,6 +88,8 @@ def wanted_events(asked: EventsQuery | ActivityQuery, who: Identity) -> Wanted:
     """Raises Forbidden, Malformed."""
     tenant = tenant_asked_for(asked.tenant, who)
     name = None if asked.agent is None else address(asked.agent.replace("~", "/", 1), tenant)
+    if name is not None and asked.tenant is None:
+        tenant = tenant_asked_for(tenant_of(name), who)
     if name is not None and tenant_of(name) != tenant:
         raise Forbidden("another tenant's")
     agent = name.partition("/")[2] if name else None
