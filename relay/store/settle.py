@@ -227,7 +227,8 @@ def _settlements(steps: list[Step]) -> list[Settlement]:
 
 def _row(settlement: Settlement) -> list[Any]:
     lanes, entries = _entries(settlement, ALL_LANES)
-    return [settlement.address, lanes, settlement.holder, *settlement.extra, entries]
+    backlog_end = [settlement.backlog_end] if settlement.how == "nack" else []
+    return [settlement.address, lanes, settlement.holder, *backlog_end, *settlement.extra, entries]
 
 
 def _entries(settlement: Settlement, lanes: str = "") -> tuple[str, list[Any]]:

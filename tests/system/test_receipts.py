@@ -95,6 +95,19 @@ async def test_a_client_that_only_sends_gets_its_receipts_too(room: Room) -> Non
     assert {one["id"] for one in await back.receipts(2)} == {"m-1", "m-2"}
 
 
+async def test_a_dead_letters_receipt_says_whether_the_message_waited_for_the_session(room: Room) -> None:
+    alice = await room.agent("alice")
+    await alice.sent(message("early"))
+    bob = await room.agent("bob")
+    await alice.sent(message("late"))
+    entries = [one["entry"] for one in await bob.deliveries(2)]
+
+    await bob.say("nack", entries=entries, retry=False)
+
+    found = [(one["id"], one["state"], one["was_stored"]) for one in await alice.receipts(2)]
+    assert found == [("early", "dead", True), ("late", "dead", False)]
+
+
 async def test_many_receipts_come_once_each_and_in_order(room: Room) -> None:
     alice, bob = await room.agent("alice", at=room.b), await room.agent("bob", window=1_000)
     await alice.sent(*messages(400))

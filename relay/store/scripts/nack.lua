@@ -8,8 +8,10 @@
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         exchange, part
 --         dead_max      how many a dead-letter box holds
---         mailboxes     each {address, priorities, session, retry, delay_ms or -1, reason, reason as JSON, entries}, where
---                       entries is {lane index, stream id, attempt or 0 for any, lane index, …}
+--         mailboxes     each {address, priorities, session, backlog_end, retry, delay_ms or -1, reason, reason as JSON,
+--                       entries}, where
+--                       backlog_end  the last id that was there when the session began
+--                       entries      {lane index, stream id, attempt or 0 for any, lane index, …}
 -- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
 
 local exchange, part, dead_max, mailboxes = open()
@@ -18,10 +20,12 @@ book.timed = true
 return once(exchange, part, function()
   local refused = {}
   for m, mailbox, boxes, dead in each(mailboxes, FENCED_KEYS, 1) do
-    local address, priorities, session, retry, delay_ms, reason, reason_json, entries = unpack(mailbox)
+    local address, priorities, session, backlog_end, retry, delay_ms, reason, reason_json, entries = unpack(mailbox)
     local buried, ready = false, false
     settle_each(m, boxes, priorities, session, entries, refused, 'nacked', reason, function(box, priority, _, row, fields)
-      local became = fail(address, box, dead, dead_max, row, priority, fields, session, reason, reason_json, retry, delay_ms)
+      local was_stored = came_before(row[1], backlog_end)
+      local became = fail(address, box, dead, dead_max, row, priority, fields, session, reason, reason_json, retry, delay_ms,
+        was_stored)
       buried = buried or became == 'dead'
       ready = ready or became == 'ready'
     end)

@@ -51,7 +51,7 @@ async def test_what_was_refused_the_first_time_is_refused_again_though_it_would_
     ("name", "before", "values"),
     [
         ("ack", [], ["0-0", True, 500]),
-        ("nack", [10], [True, 0, "late", '"late"']),
+        ("nack", [10], ["0-0", True, 0, "late", '"late"']),
         ("release", [], []),
         ("touch", [], [60_000]),
     ],

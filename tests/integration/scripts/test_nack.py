@@ -158,7 +158,7 @@ async def test_a_wrong_attempt_is_lock_lost(desk: Desk) -> None:
     bob = await desk.join()
     await desk.take(bob)
 
-    call = [bob.name, True, 0, "", '""', [10, sent.entry, 2]]
+    call = [bob.name, "0-0", True, 0, "", '""', [10, sent.entry, 2]]
     _, _, refused = await desk.call("nack", BOB, [10], call, dead=True)
 
     assert refused == [1, sent.entry.encode(), b"lock_lost"]
