@@ -42,6 +42,11 @@ async def read_body(request: web.Request, kind: type[Body]) -> Body:
         raise Malformed(f"the body is not JSON: {error}"[:300]) from None
 
 
+async def read_no_fields(request: web.Request) -> None:
+    """For a call that has none, so that no field is silently ignored. Raises as read_body does."""
+    await read_body(request, RequestBody)
+
+
 async def read_text(request: web.Request) -> str:
     """The body as text. Raises Malformed, TooLarge or SlowBody."""
     if request.headers.get("Content-Encoding", "identity") != "identity":

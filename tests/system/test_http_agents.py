@@ -389,6 +389,17 @@ async def test_who_is_blocked_may_be_a_whole_address(room: Room, slash: str) -> 
     assert unblocked["agents"] == []
 
 
+async def test_a_block_has_no_fields(room: Room) -> None:
+    bob = caller(room, "bob")
+
+    refused = await bob.put("/v1/agents/bob/blocks/alice", {"agents": ["carol"]})
+    nobody = await bob.get("/v1/agents/bob/blocks")
+    empty = await bob.put("/v1/agents/bob/blocks/alice", {})
+
+    assert (refused.said, nobody["agents"]) == ((400, "malformed"), [])
+    assert empty["agents"] == [room.address("alice")]
+
+
 async def test_a_session_serves_in_the_mode_that_its_agent_is_registered_with(room: Room) -> None:
     await admin(room).put("/v1/agents/bob", {"mode": "shared"})
 

@@ -9,7 +9,7 @@ from relay.auth import Identity, key_bytes
 from relay.errors import Busy, Forbidden, Malformed, NotFound
 from relay.http.app_keys import INSTANCE
 from relay.http.auth import agent_in_path, identity, own_agent
-from relay.http.body import RequestBody, read_body
+from relay.http.body import RequestBody, read_body, read_no_fields
 from relay.http.operation import operation
 from relay.http.query import Query, read_query
 from relay.http.responses import json_response
@@ -284,6 +284,7 @@ async def block(request: web.Request) -> web.Response:
     Its messages do not arrive any more; it is not told.
     """
     agent, other = _two(request, identity(request))
+    await read_no_fields(request)
     return json_response(Blocks(await request.app[INSTANCE].store.agents.change_blocks(agent, [other], [])))
 
 
