@@ -34,7 +34,7 @@ def check(books: Books, lives: Lives, had_failover: bool, clock_off_s: float) ->
             breaches += [Breach("one receipt", what, key) for what in _repeated(message)]
     breaches += _from_nowhere(books, lives)
     breaches += _numbered(books, lives)
-    breaches += _in_order(books, lives)
+    breaches += _in_order(books, lives, had_failover)
     breaches += _answered(books, had_failover)
     return breaches
 
@@ -229,7 +229,7 @@ def _sent_in_order(books: Books, lives: Lives) -> Iterator[Breach]:
             latest[message.thread] = (event.seq, message.accepted_at, message)
 
 
-def _in_order(books: Books, lives: Lives) -> Iterator[Breach]:
+def _in_order(books: Books, lives: Lives, had_failover: bool) -> Iterator[Breach]:
     """What nobody gave back comes to an exclusive session in the order of its lane, the backlog by priority."""
     by_session: dict[str, list[Delivery]] = defaultdict(list)
     for message in books.messages.values():
@@ -240,10 +240,20 @@ def _in_order(books: Books, lives: Lives) -> Iterator[Breach]:
         for n, delivery in enumerate(message.deliveries):
             session = books.sessions.get(delivery.holder)
             is_first = all(one.holder != delivery.holder for one in message.deliveries[:n])
+            if had_failover and _may_be_back(message, delivery):
+                continue
             if is_steady and is_first and session is not None and session.mode == "exclusive":
                 by_session[delivery.holder].append(delivery)
     for session_name, deliveries in by_session.items():
         yield from _lanes_in_order(session_name, sorted(deliveries, key=lambda one: one.number))
+
+
+def _may_be_back(message: Message, delivery: Delivery) -> bool:
+    """Whether another holder has ended it before, which did not last: then others may have come meanwhile."""
+    return any(
+        one.how in LEAVES and one.answer != "settled" and one.holder != delivery.holder and one.asked_at < delivery.at
+        for one in message.settlements
+    )
 
 
 def _ended_with_session(event: Event) -> bool:

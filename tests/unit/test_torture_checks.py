@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.torture.books import Books, Key
+from bench.torture.books import Books, Delivery, Key, Session
 from bench.torture.checks import check
 from bench.torture.eventlog import Event, Lives
 
@@ -62,3 +62,25 @@ def test_a_wrong_receipt_alone_is_never_allowed() -> None:
     books, lives = acked_twice("expired")
 
     assert about_receipts(books, lives, had_failover=True)
+
+
+@pytest.mark.parametrize("answer", ["store_unavailable", ""])
+def test_what_comes_back_because_its_ack_was_undone_may_come_later_than_the_next(answer: str) -> None:
+    books, first, second = Books(), Key("acme/ben", "acme/ann", "1"), Key("acme/ben", "acme/ann", "2")
+    for session in ("b.1", "b.2"):
+        books.sessions[session] = Session("acme/ben", session, "exclusive", 0.0)
+    for key in (first, second):
+        books.sent(key, {"payload": {}}, is_http=False)
+
+    def deliver(key: Key, holder: str, entry: str) -> Delivery:
+        frame = {"id": key.id, "from": key.sender, "payload": {}, "priority": 0, "entry": entry}
+        return books.delivered(key.to, holder, frame | {"seq": 1, "attempt": 1, "was_stored": False})
+
+    books.asked(deliver(first, "b.1", "10-0"), "ack", {}).answer = answer
+    deliver(second, "b.2", "20-0")
+    deliver(first, "b.2", "10-0")
+
+    def is_out_of_order(had_failover: bool) -> bool:
+        return any(breach.promise == "in order" for breach in check(books, {}, had_failover, 0.0))
+
+    assert (is_out_of_order(True), is_out_of_order(False)) == (False, True)
