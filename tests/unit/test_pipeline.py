@@ -83,6 +83,10 @@ def test_packages_that_are_there_are_not_installed(tmp_path: Path) -> None:
     spark_launcher.install_packages(tmp_path / "none.lock", ("click",))
 
 
+def test_the_lock_of_the_packages_is_where_the_launcher_looks() -> None:
+    assert spark_launcher.LOCK.exists()
+
+
 def test_missing_packages_without_a_lock_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no_such_package not installed, and none.lock is not"):
         spark_launcher.install_packages(tmp_path / "none.lock", ("click", "no_such_package"))
