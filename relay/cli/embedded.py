@@ -201,9 +201,10 @@ def running_url(data_dir: Path) -> str | None:
 def load_or_create_secret(data_dir: Path) -> str:
     """The secret for tokens that this folder keeps; created by the first call, the same for all that ask at once."""
     path = _private_folder(data_dir) / SECRET_FILE
-    if not path.exists():
-        _write_once(path, secrets.token_urlsafe(48))
-    secret = path.read_text().strip()
+    with _usable(path.parent):
+        if not path.exists():
+            _write_once(path, secrets.token_urlsafe(48))
+        secret = path.read_text().strip()
     if len(secret.encode()) < SECRET_MIN_BYTES:
         raise ConfigurationError(f"{path} must hold {SECRET_MIN_BYTES} bytes or more")
     return secret
@@ -257,11 +258,18 @@ def _options(folder: Path, socket_path: str) -> dict[str, str]:
 
 def _private_folder(data_dir: Path) -> Path:
     folder = data_dir.absolute()
-    try:
+    with _usable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Raises ConfigurationError for what the system refuses there: another user's folder, a read-only or full disk."""
+    try:
+        yield
     except OSError as error:
         raise ConfigurationError(f"{folder} cannot be the data folder: {error.strerror}") from error
-    return folder
 
 
 @contextlib.contextmanager
@@ -277,7 +285,8 @@ def _socket_path(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def _held(folder: Path, command: str, url: str) -> Iterator[int]:
     """Holds the folder's lock and says in it who does. The server shares it, so it is free when both have ended."""
-    lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    with _usable(folder):
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(lock, folder)
         since = datetime.now().astimezone().isoformat(" ", "seconds")

@@ -108,7 +108,12 @@ def _named(name: str, tenant: str) -> str:
 
 def _existing_secret(chosen: Settings) -> str | None:
     path = chosen.data_dir / SECRET_FILE
-    return path.read_text().strip() if path.exists() else None
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # another user's relay, usually
+        raise ConfigurationError(f"{path}: {error.strerror}; give --token or {TOKEN}") from None
 
 
 async def until_live(agent: Agent) -> None:

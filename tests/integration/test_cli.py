@@ -329,6 +329,15 @@ def test_a_payload_that_is_no_text_is_said(tmp_path: Path) -> None:
     assert "UTF-8" in answer.stderr
 
 
+def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "token-secret").mkdir()  # refused even to root, like another user's file
+
+    answer = CliRunner().invoke(main.main, ["send", "bob", "x"], env={"RELAY_DATA_DIR": str(tmp_path)})
+
+    assert answer.exit_code == 1, answer.output
+    assert f"{tmp_path / 'token-secret'}: Is a directory; give --token" in answer.output
+
+
 def test_everything_on_ports_in_use_is_not_started(house: Up, tmp_path: Path) -> None:
     second = relay("up", "--port", str(house.port), "--data", str(tmp_path / "data"))
 

@@ -200,6 +200,19 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         load_or_create_secret(tmp_path / "file" / "data")
 
 
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    for name in ("token-secret", "relay.lock"):  # a folder in its place is refused even to root
+        (tmp_path / name).mkdir()
+
+    with pytest.raises(ConfigurationError, match=f"{tmp_path} cannot be the data folder"):
+        load_or_create_secret(tmp_path)
+    with (
+        pytest.raises(ConfigurationError, match=f"{tmp_path} cannot be the data folder"),
+        embedded_server(tmp_path, "relay up"),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("shown", "chosen"), [("Redis server v=7.0.15 sha=0", True), ("Redis server v=6.2.14 sha=0", False), ("?", False)]
 )
