@@ -23,7 +23,7 @@ from relay.cli.report import span
 from relay.cli.spark import spark
 from relay.cli.top import top
 from relay.cli.trace import trace
-from relay.errors import ConfigurationError, RelayError
+from relay.errors import ConfigurationError, Malformed, RelayError
 from relay.protocol.address import address
 from relay.settings import Settings
 from relay.telemetry import logs
@@ -31,11 +31,13 @@ from workers import main as all_workers
 
 
 class Commands(click.Group):
-    """Turns our errors into one clear line and exit code 1; 3 for a timeout."""
+    """Turns our errors into one clear line and exit code 1; 2 for a name that is none, 3 for a timeout."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except Malformed as error:
+            raise click.UsageError(error.message) from None
         except RelayError as error:
             kind = client.InVain if isinstance(error, client.NothingCame) else click.ClickException
             raise kind(error.message) from None

@@ -332,7 +332,7 @@ async def _pause(
     token: str | None,
 ) -> None:
     if (name is None) == (tenant is None):
-        raise click.UsageError("name an agent, or a tenant with --tenant")
+        raise click.UsageError("name either an agent, or a tenant with --tenant")
     async with api(url, agent, token) as relay:
         path = f"/v1/tenants/{tenant}" if name is None else relay.path(name)
         answer = await relay.call(method, f"{path}/pause", body)

@@ -262,7 +262,9 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
     ("words", "settings", "code", "told"),
     [
         (["token", "--agent", "alice", "--scope", "send fly"], {}, 2, "fly"),
-        (["token", "--agent", "a b"], {}, 1, "not an address"),
+        (["token", "--agent", "a b"], {}, 2, "not an address"),
+        (["shard", "a b"], {}, 2, "not an address"),
+        (["peek", "a b"], SECRET, 2, "not an address"),
         (["token", "--agent", "alice", "--ttl", "soon"], {}, 2, "soon"),
         (["token", "--agent", "alice", "--ttl", "2d"], {}, 2, "86400"),
         (["token"], {}, 2, "--agent"),
