@@ -41,4 +41,4 @@ async def attempt(step: Step) -> None:
     try:
         await step()
     except RelayError as error:
-        log.warning("step_failed", extra={"step": step.__name__, "error": error.message})
+        log.warning("step_failed", extra={"step": step.__name__.strip("_"), "error": error.message})

@@ -15,6 +15,8 @@ import orjson
 from relay.settings import Settings
 
 LIFE = logging.getLogger("relay.core.lifecycle")  # each step of each message, at level debug
+OUTAGE_EVENTS = frozenset({"store_unavailable", "wakeups_lost", "step_failed", "worker_cannot"})
+SELDOM_S = 10.0
 ADDRESS_FIELDS = ("agent", "to", "sender", "address", "remote")
 _WORD = re.compile(r"""(?:(?!["'=\\])[!-~])+""")  # printable ASCII without blanks, quotes, backslashes and "="
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -57,22 +59,53 @@ def _as_word(value: object) -> str:
     return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
+class Pace:
+    """Lets each key through at most once in a while, and counts what it did not let through."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._last: dict[object, tuple[float, int]] = {}  # key -> when it was let through, how many were not since
+
+    def due(self, key: object) -> dict[str, int] | None:
+        """None if it is too early, else the field that counts what was left out."""
+        now = time.monotonic()
+        passed_at, left_out = self._last.get(key, (-self._every_s, 0))
+        if now - passed_at < self._every_s:
+            self._last[key] = (passed_at, left_out + 1)
+            return None
+        self._last[key] = (now, 0)
+        return {"left_out": left_out} if left_out else {}
+
+
 class Seldom:
     """Logs events that strangers can cause at will: each at most once in a while, with a count."""
 
-    def __init__(self, log: logging.Logger, every_s: float = 10.0) -> None:
+    def __init__(self, log: logging.Logger, every_s: float = SELDOM_S) -> None:
         self._log = log
-        self._every_s = every_s
-        self._last: dict[str, tuple[float, int]] = {}  # event -> when it was logged, how many were not since
+        self._pace = Pace(every_s)
 
     def warning(self, event: str, **fields: Any) -> None:
-        now = time.monotonic()
-        logged_at, left_out = self._last.get(event, (-self._every_s, 0))
-        if now - logged_at < self._every_s:
-            self._last[event] = (logged_at, left_out + 1)
-            return
-        self._last[event] = (now, 0)
-        self._log.warning(event, extra=fields | ({"left_out": left_out} if left_out else {}))
+        left_out = self._pace.due(event)
+        if left_out is not None:
+            self._log.warning(event, extra=fields | left_out)
+
+
+class OutageFilter(logging.Filter):
+    """While the store is away, every part of a process says so again and again: once in a while is enough for each."""
+
+    def __init__(self, every_s: float = SELDOM_S) -> None:
+        super().__init__()
+        self._pace = Pace(every_s)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = record.getMessage()
+        if event not in OUTAGE_EVENTS:
+            return True
+        left_out = self._pace.due((event, getattr(record, "worker", ""), getattr(record, "step", "")))
+        if left_out is None:
+            return False
+        vars(record).update(left_out)
+        return True
 
 
 def _hashed(value: object) -> str:
@@ -83,6 +116,7 @@ def configure(settings: Settings) -> None:
     """Sends every log of this process to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Formatter(settings))
+    handler.addFilter(OutageFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from relay.settings import Settings
+from relay.telemetry import logs
 from relay.telemetry.logs import Formatter
 
 
@@ -72,3 +73,34 @@ def test_lines_of_an_exception_cannot_pass_for_events() -> None:
         info = sys.exc_info()
 
     assert all(each.startswith("    ") for each in line(exc_info=info).splitlines()[1:])
+
+
+def test_an_outage_is_told_once_in_a_while_by_each_part_of_a_process() -> None:
+    seldom = logs.OutageFilter()
+    said = [
+        ("worker_cannot", {"worker": "sweeper"}),
+        ("worker_cannot", {"worker": "sweeper"}),
+        ("worker_cannot", {"worker": "reaper"}),
+        ("store_unavailable", {}),
+        ("store_unavailable", {}),
+        ("session_began", {}),
+        ("session_began", {}),
+    ]
+
+    kept = [seldom.filter(logging.makeLogRecord({"msg": event, **fields})) for event, fields in said]
+
+    assert kept == [True, False, True, True, False, True, True]
+
+
+def test_the_next_line_of_an_outage_counts_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("relay.telemetry.logs.time.monotonic", lambda: now)
+    seldom = logs.OutageFilter(every_s=10)
+    for _ in range(4):
+        seldom.filter(logging.makeLogRecord({"msg": "wakeups_lost"}))
+
+    now += 10
+    record = logging.makeLogRecord({"msg": "wakeups_lost"})
+
+    assert seldom.filter(record)
+    assert vars(record)["left_out"] == 3
