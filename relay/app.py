@@ -13,7 +13,7 @@ from relay.a2a import card, rpc
 from relay.a2a.following import STORYTELLING, Storytelling
 from relay.auth import Tokens
 from relay.core.instance import Instance
-from relay.errors import ConfigurationError, Forbidden, Malformed, StoreUnavailable
+from relay.errors import Forbidden, Malformed, StoreUnavailable, cannot_listen
 from relay.http import answer_budget, auth, cors, errors, measuring, openapi
 from relay.http.app_keys import INSTANCE, LONG_POLLS, TOKENS
 from relay.http.long_poll import LongPollLimit
@@ -128,7 +128,7 @@ async def _serve_on(store: Store, stopping: asyncio.Event) -> None:
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
+        raise cannot_listen(settings.host, settings.port, error) from None
     _collect_rarely()
     log.info("serving", extra={"instance": store.instance, "url": _address(runner)})
     await stopping.wait()

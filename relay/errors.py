@@ -17,6 +17,8 @@ RelayError
 └── ConfigurationError     –  the relay cannot start like this
 """
 
+import errno
+import os
 from typing import Any, ClassVar
 
 
@@ -108,3 +110,11 @@ class StoreRefused(StoreUnavailable):
 class ConfigurationError(RelayError):
     code = "configuration"
     status = 500
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> ConfigurationError:
+    """Why a server cannot listen there, and what to change."""
+    known = error.errno if error.errno in errno.errorcode else None  # that of a name without an address is no errno
+    reason = os.strerror(known) if known else error.strerror
+    change = "--port" if known in (errno.EADDRINUSE, errno.EACCES) else "--host"
+    return ConfigurationError(f"cannot listen on {host}:{port}: {reason}; try another {change}")

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from relay.cli.embedded import Embedded, embedded_server
-from relay.errors import ConfigurationError
+from relay.errors import ConfigurationError, cannot_listen
 from relay.settings import Settings, env_name
 
 READY_WITHIN_S = 30.0
@@ -156,26 +156,27 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}; try --port") from None
+            raise cannot_listen(host, port, error) from None
 
 
 async def _when_ready(urls: list[str], ready: Callable[[], None]) -> None:
     give_up_at = time.monotonic() + READY_WITHIN_S
     async with aiohttp.ClientSession() as http:
         for url in urls:
-            while not await _is_ready(http, url):
+            while reason := await _not_ready(http, url):
                 if time.monotonic() > give_up_at:
-                    raise ConfigurationError(f"{url} is not ready after {READY_WITHIN_S:.0f} s")
+                    raise ConfigurationError(f"{url} is not ready after {READY_WITHIN_S:.0f} s: {reason}")
                 await asyncio.sleep(0.1)
     ready()
 
 
-async def _is_ready(http: aiohttp.ClientSession, url: str) -> bool:
+async def _not_ready(http: aiohttp.ClientSession, url: str) -> str:
+    """Why an instance is not ready, in its own words; nothing if it is."""
     try:
         async with http.get(f"{url}/readyz") as answer:
-            return answer.status == 200
+            return "" if answer.status == 200 else str((await answer.json())["reason"])
     except aiohttp.ClientError:
-        return False
+        return "it does not answer"
 
 
 @contextlib.asynccontextmanager

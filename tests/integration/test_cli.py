@@ -15,11 +15,14 @@ from pathlib import Path
 
 import jwt
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
 from relay.auth import Tokens
-from relay.cli import main
+from relay.cli import main, supervisor
 from relay.cli.main import announce
+from relay.errors import ConfigurationError
 from relay.settings import Settings
 from relay.telemetry import logs
 from tests.servers import free_port
@@ -282,6 +285,8 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
         (["workers", "--only", "sweeper,painter"], {}, 1, "painter"),
         (["fly"], {}, 2, "fly"),
         (["up", "--instances", "0"], {}, 2, "0"),
+        (["up", "--host", "999.1.1.1"], {}, 1, "try another --host"),
+        (["up", "--host", "192.0.2.1"], {}, 1, "try another --host"),
     ],
 )
 def test_wrong_input_is_named_without_a_traceback(
@@ -344,7 +349,7 @@ def test_everything_on_ports_in_use_is_not_started(house: Up, tmp_path: Path) ->
     second = relay("up", "--port", str(house.port), "--data", str(tmp_path / "data"))
 
     assert second.returncode == 1
-    assert f":{house.port}" in second.stderr
+    assert f":{house.port}: Address already in use; try another --port" in second.stderr
     assert "Traceback" not in second.stderr
 
 
@@ -352,5 +357,18 @@ def test_a_port_in_use_is_said(house: Up) -> None:
     second = relay("serve", "--port", str(house.port), data_dir=str(house.folder), shards="4")
 
     assert second.returncode == 1
-    assert str(house.port) in second.stderr
+    assert f":{house.port}: Address already in use; try another --port" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+async def test_a_relay_that_does_not_become_ready_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def readyz(_: web.Request) -> web.Response:
+        return web.json_response({"status": "not_ready", "reason": "the store does not answer"}, status=503)
+
+    monkeypatch.setattr(supervisor, "READY_WITHIN_S", 0.0)
+    app = web.Application()
+    app.router.add_get("/readyz", readyz)
+
+    async with TestServer(app) as server:
+        with pytest.raises(ConfigurationError, match="is not ready after 0 s: the store does not answer"):
+            await supervisor._when_ready([str(server.make_url("")).rstrip("/")], lambda: None)
