@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from relay import app, settings
 from relay.auth import SCOPES, Tokens
 from relay.cli import client, doctor, operator, supervisor
 from relay.cli.commands import DEFAULT_TENANT, Span, run
-from relay.cli.embedded import embedded_server, load_or_create_secret, running_url
+from relay.cli.embedded import SECRET_FILE, embedded_server, load_or_create_secret, running_url
 from relay.cli.report import span
 from relay.cli.spark import spark
 from relay.cli.top import top
@@ -171,10 +171,20 @@ def token(agent: str, scope: str, ttl: float) -> None:
         raise click.BadParameter(f"name some of {' '.join(sorted(SCOPES))}", param_hint="--scope")
     if unknown:
         raise click.BadParameter(f"unknown: {', '.join(sorted(unknown))}", param_hint="--scope")
-    chosen = with_secret(settings.load())
+    chosen = settings.load()
+    tell_of_new_secret(chosen)
+    chosen = with_secret(chosen)
     if ttl > chosen.token_max_age_s:
         raise click.BadParameter(f"at most {chosen.token_max_age_s} s (RELAY_TOKEN_MAX_AGE_S)", param_hint="--ttl")
     click.echo(Tokens(chosen).make(address(agent, DEFAULT_TENANT), scope, ttl))
+
+
+def tell_of_new_secret(chosen: Settings) -> None:
+    """A token made in the wrong folder looks like any other, until a relay refuses it."""
+    path = chosen.data_dir / SECRET_FILE
+    with suppress(PermissionError):  # with_secret says it
+        if chosen.token_secret is None and chosen.token_public_key is None and not path.exists():
+            click.echo(f"{path} is new: only a relay that uses this data folder takes the token", err=True)
 
 
 @main.command()

@@ -233,10 +233,13 @@ def test_the_token_that_is_shown_at_the_start_is_taken(
 
 
 def test_a_bare_agent_is_of_the_tenant_demo_and_the_secret_is_kept(tmp_path: Path) -> None:
-    tokens = [relay("token", "--agent", "alice", data_dir=str(tmp_path)).stdout.strip() for _ in range(2)]
+    first, second = (relay("token", "--agent", "alice", data_dir=str(tmp_path)) for _ in range(2))
 
     secret = (tmp_path / "token-secret").read_text().strip()
+    tokens = [made.stdout.strip() for made in (first, second)]
     assert {jwt.decode(token, secret, algorithms=["HS256"])["tenant"] for token in tokens} == {"demo"}
+    assert f"{tmp_path / 'token-secret'} is new" in first.stderr
+    assert second.stderr == ""
     assert stat.S_IMODE((tmp_path / "token-secret").stat().st_mode) == 0o600
 
 
