@@ -72,7 +72,10 @@ class Connection:
 
     async def serve(self) -> web.WebSocketResponse:
         """The whole life of the socket."""
-        await self._ws.prepare(self._request)
+        try:
+            await self._ws.prepare(self._request)
+        except web.HTTPBadRequest:
+            raise Malformed("expected a WebSocket: an HTTP/1.1 request with Upgrade: websocket") from None
         self._writer.transport = cast(asyncio.Transport, self._request.transport)
         self._wire.stranger.on_flood = self._flooded
         self._wire.on_room, self._wire.on_lost = self._has_room, self._let_go
