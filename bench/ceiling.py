@@ -1,8 +1,10 @@
 """The ceiling: the same scripts with full batches, called straight from one process, without any WebSocket."""
 
 import asyncio
+import signal
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import get_context
 
 import uvloop
@@ -84,8 +86,20 @@ class Box:
 
 def ceiling(settings: Settings, url: str, seconds: float) -> float:
     """Messages a second over their whole life, driven by as many processes as there are instances."""
-    with ProcessPoolExecutor(DRIVERS, mp_context=get_context("spawn")) as pool:
+    with _children_ignore_ctrl_c():
+        pool = get_context("spawn").Pool(DRIVERS)
+    with pool:  # which ends them, finished or not
         return sum(pool.map(_drive_alone, [(settings, url, seconds, number) for number in range(DRIVERS)]))
+
+
+@contextmanager
+def _children_ignore_ctrl_c() -> Iterator[None]:
+    """A terminal sends Ctrl-C to all of them, and each would show where it was."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _drive_alone(task: tuple[Settings, str, float, int]) -> float:
