@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark.archive import folders
 from spark.archive.compaction import compact
 from spark.archive.writer import Written, writer
+from spark.errors import check_output
 from spark.session import spark_session
 from spark.sources.store import Place, Store, StoreError, locate, options_from_environ
 
@@ -167,6 +168,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
+    check_output(arguments.out)
     spark = spark_session("archive")
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):  # after Spark has set its own, which would break off a call

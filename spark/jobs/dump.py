@@ -1,11 +1,13 @@
 """Dump: writes every waiting or dead message, with its content, to Parquet. `relay spark replay` restores them."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark.errors import check_output
 from spark.session import spark_session
 from spark.sources.store import StoreError, options_from_environ
 
@@ -13,13 +15,17 @@ from spark.sources.store import StoreError, options_from_environ
 def run(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
     """Writes folder/mailboxes; a file holds whole boxes in their order. Returns how many messages there are.
 
-    Raises StoreError if there is a dump already.
+    Raises StoreError if there is a dump already. A dump that fails leaves nothing behind.
     """
     target = folder.absolute() / "mailboxes"
     if target.exists():
         raise StoreError(f"{target} is there already; a dump never replaces another")
     source = spark.read.format("relay_mailboxes").option("tasks", spark.sparkContext.defaultParallelism)
-    source.options(**options).load().write.parquet(str(target))
+    try:
+        source.options(**options).load().write.parquet(str(target))
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
     return spark.read.parquet(str(target)).count()
 
 
@@ -31,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
+    check_output(arguments.out)
     spark = spark_session("dump")
     try:
         count = run(spark, options_from_environ(), arguments.out)

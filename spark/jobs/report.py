@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark.archive.reader import read_events
-from spark.errors import BadInput
+from spark.errors import BadInput, check_output
 from spark.period import Period, add_period
 from spark.report.document import document
 from spark.report.findings import gather
@@ -51,6 +51,7 @@ def report(archive: str, out: Path, period: Period) -> None:
     bounds = events.agg(F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")).first()
     if bounds is None or bounds.last_ms is None:
         raise BadInput(f"--archive {archive}: there are no events in this period")
+    check_output(out)
     made = tables(events, bounds.first_ms, bounds.last_ms + 1)
     for name, table in made.items():
         _say(f"report: {name}")

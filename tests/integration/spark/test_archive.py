@@ -1,6 +1,7 @@
 """The archive job: exactly once through kills, readers never see half of anything, and the relay is told."""
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark.__main__ import clear_cause
+from spark.__main__ import clear_cause, is_no_interrupt
+from spark.__main__ import main as run_job
 from spark.archive import folders
 from spark.jobs import archive
 from spark.jobs.archive import Archive
@@ -120,6 +122,25 @@ def test_an_archive_without_its_checkpoint_is_not_continued(
 
     with pytest.raises(StoreError, match="has events but no checkpoint"):
         run(spark, event_log, tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    for job in ("archive", "dump"):
+        assert run_job([job, "--out", str(tmp_path / "file" / "out")]) == 2
+        assert capsys.readouterr().err == f"Error: --out {tmp_path}/file/out: Not a directory\n"
+
+
+def test_an_interrupted_job_shows_no_traceback_of_the_gateway() -> None:
+    interrupted, failed = (
+        logging.makeLogRecord({"exc_info": (type(error), error, None)}) for error in (KeyboardInterrupt(), OSError())
+    )
+
+    assert not is_no_interrupt(interrupted)
+    assert is_no_interrupt(failed)
 
 
 def test_what_a_task_cannot_do_has_a_clear_cause(spark: SparkSession, event_log: EventLog, tmp_path: Path) -> None:

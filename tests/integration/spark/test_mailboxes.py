@@ -187,6 +187,13 @@ async def test_a_dump_never_replaces_another(office: Office, spark: SparkSession
         dump.run(spark, office.options, tmp_path)
 
 
+def test_a_dump_that_fails_leaves_nothing_in_the_way_of_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="does not answer"):
+        dump.run(spark, {"url": "redis://127.0.0.1:1", "prefix": "relay"}, tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def a_row(**columns: Any) -> dict[str, Any]:
     return {"box": "mailbox", "tenant": "acme", "to": "bob", "type": None, "accepted_at": 5, "reason": None} | columns
 
