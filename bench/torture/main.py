@@ -119,6 +119,7 @@ class Run:
             for task in (*senders, *self._playing):
                 task.cancel()
             await asyncio.gather(showing, *senders, *self._playing, return_exceptions=True)
+            await scene.give_up_errands()
 
     def _take_places(self, stage: Stage, scene: Scene, everybody: list[Member]) -> list[asyncio.Task[None]]:
         """Everybody begins. Returns those who will come to an end by themselves."""

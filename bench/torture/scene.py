@@ -101,6 +101,12 @@ class Scene:
         while self._errands:
             await asyncio.gather(*self._errands)
 
+    async def give_up_errands(self) -> None:
+        """When nobody waits for them any more: they would find the session closed."""
+        for task in tuple(self._errands):
+            task.cancel()
+        await asyncio.gather(*self._errands, return_exceptions=True)
+
     async def _send_again(self, draft: Draft) -> None:
         """The same id over HTTP, on two instances at once: it must be a duplicate on both."""
         _, name = draft.key.to.split("/")

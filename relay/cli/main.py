@@ -261,6 +261,8 @@ def bench(
         peers = chosen(only)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--only") from None
+    if chart and not os.access(chart.parent, os.W_OK):  # known now, not after minutes of measuring
+        raise click.BadParameter(f"{chart.parent} is no folder to write into", param_hint="--chart")
     benches.compare(peers, seconds, rounds, as_json, chart)
 
 

@@ -286,6 +286,7 @@ def test_keygen_prints_a_key_or_keeps_the_private_half_in_a_new_file(tmp_path: P
         (["serve"], {"redis_url": "http://x"}, 1, "RELAY_REDIS_URL"),
         (["serve", "--port", "70000"], {}, 2, "70000"),
         (["workers", "--only", "sweeper,painter"], {}, 1, "painter"),
+        (["bench", "--peers", "--chart", "/nowhere/x.svg"], {}, 2, "/nowhere is no folder to write into"),
         (["fly"], {}, 2, "fly"),
         (["up", "--instances", "0"], {}, 2, "0"),
         (["up", "--host", "999.1.1.1"], {}, 1, "try another --host"),
