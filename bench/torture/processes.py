@@ -18,6 +18,7 @@ from bench.stand import resident_bytes
 READY_WITHIN_S = 60.0
 ENDS_WITHIN_S = 40.0
 POLL_S = 0.05
+SHARED_MEMORY = Path("/dev/shm")
 CLOCK_OFF_S = 5.0  # how far a clock is set wrong, one way or the other
 
 
@@ -150,6 +151,12 @@ class Instance(RelayProcess):
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
+
+    def _wait(self, within_s: float | None = None) -> None:
+        """libfaketime removes its shared memory only in a process that ends in good order."""
+        super()._wait(within_s)
+        for name in (f"faketime_shm_{self.pid}", f"sem.faketime_sem_{self.pid}"):
+            (SHARED_MEMORY / name).unlink(missing_ok=True)
 
     async def ready(self, http: aiohttp.ClientSession) -> None:
         """Returns when /readyz says so. Raises TimeoutError."""
