@@ -23,12 +23,13 @@ class ReceiptReader:
 
     Most receipts are pushed from the outbox of the recipient's shard. They stay there until the client has confirmed
     them. Receipts whose session was gone wait in the sender's own stream, and are read from there. A cursor covers
-    both: the last entry of the stream, this session, and how many were pushed to it.
+    both: the last entry of the stream, this session, and how many were pushed to it. A worker that takes the session
+    for gone forwards what was pushed: the copy in the stream is not sent.
     """
 
     __slots__ = (
-        *("_cursor", "_forgetting", "_has_more", "_is_reading", "_link", "_metrics", "_pushed", "_receipts", "_sent"),
-        *("_session", "_spending", "_total", "is_stalled"),
+        *("_copies", "_cursor", "_forgetting", "_has_more", "_is_reading", "_link", "_metrics", "_pushed", "_receipts"),
+        *("_sent", "_session", "_spending", "_total", "_undeleted", "is_stalled"),
     )
 
     def __init__(self, session: str, link: AgentLink, receipts: Receipts, metrics: Metrics, spending: Spending) -> None:
@@ -40,10 +41,12 @@ class ReceiptReader:
         self._spending = spending
         self._cursor = "0-0"  # the last entry of the stream that was sent
         self._sent: deque[str] = deque(maxlen=RECEIPTS_MAX)  # entries of the stream that are not confirmed
+        self._undeleted: list[str] = []  # confirmed, and the store could not delete them
         self._forgetting = 0  # calls under way that delete confirmed ones
         self._is_reading = False
         self._has_more = False
         self._pushed: deque[tuple[int, PushedReceipts]] = deque()  # not confirmed, with their numbers
+        self._copies: dict[str, str] = {}  # origin of pushed ones -> the entry of the stream that has them too
         self._total = 0  # of those that were pushed
 
     def push(self, receipts: PushedReceipts) -> bool:
@@ -77,8 +80,10 @@ class ReceiptReader:
         else:
             self._is_reading = True
             self._link.output.reserve(READ_BYTES)
+            self._delete([])
             # If it has all confirmed, what is there is unread, also what a failover has brought back from before.
-            after = self._cursor if self._sent or self._forgetting else "0-0"
+            is_known = self._sent or self._copies or self._undeleted or self._forgetting
+            after = self._cursor if is_known else "0-0"
             self._receipts.read(self._link.address, after, self._got)
 
     def resume(self) -> None:
@@ -92,13 +97,28 @@ class ReceiptReader:
         self._link.output.reserve(-READ_BYTES)
         if batches:
             self._cursor = batches[-1].cursor
-            self._sent.extend(batch.cursor for batch in batches)
-            self._metrics.receipts += sum(batch.count for batch in batches)
-            texts = b",".join(batch.receipts for batch in batches if batch.receipts)
-            self._link.send(_frame(self._place(), texts, sum(batch.dropped for batch in batches)))
+            self._send([batch for batch in batches if not self._was_pushed(batch)])
         if self._has_more or batches:
             self._has_more = False
             self.read()
+
+    def _was_pushed(self, batch: ReceiptBatch) -> bool:
+        """Whether the client has these already. Then the copy is deleted, once they are confirmed."""
+        if any(pushed.origin == batch.origin for _, pushed in self._pushed):
+            self._copies[batch.origin] = batch.cursor
+            return True
+        if self._receipts.was_confirmed(batch.origin):
+            self._delete([batch.cursor])
+            return True
+        return False
+
+    def _send(self, batches: list[ReceiptBatch]) -> None:
+        if not batches:
+            return
+        self._sent.extend(batch.cursor for batch in batches)
+        self._metrics.receipts += sum(batch.count for batch in batches)
+        texts = b",".join(batch.receipts for batch in batches if batch.receipts)
+        self._link.send(_frame(self._place(), texts, sum(batch.dropped for batch in batches)))
 
     def confirm(self, cursor: str) -> None:
         """Forgets everything up to the cursor. Raises Malformed."""
@@ -116,21 +136,27 @@ class ReceiptReader:
         self._spending.spend(1, spent, ACK)
 
     def _forget(self, stream_id: str, number: int) -> None:
+        confirmed = []
         while self._pushed and self._pushed[0][0] <= number:
             receipts = self._pushed.popleft()[1]
-            self._receipts.done(receipts.shard, receipts.outbox_entry)
-        confirmed = []
+            self._receipts.confirmed(receipts)
+            if copy := self._copies.pop(receipts.origin, None):
+                confirmed.append(copy)
         while self._sent and _order(self._sent[0]) <= _order(stream_id):
             confirmed.append(self._sent.popleft())
-        if confirmed:
-            self._forgetting += 1
-            self._receipts.forget(self._link.address, confirmed, partial(self._forgot, confirmed))
+        self._delete(confirmed)
 
-    def _forgot(self, confirmed: list[str], well: bool) -> None:
-        """Receipts that the store could not delete are deleted with the next confirmation."""
+    def _delete(self, confirmed: list[str]) -> None:
+        """Deletes entries of the stream, with those that the store could not delete before."""
+        entries, self._undeleted = self._undeleted + confirmed, []
+        if entries:
+            self._forgetting += 1
+            self._receipts.forget(self._link.address, entries, partial(self._forgot, entries))
+
+    def _forgot(self, entries: list[str], well: bool) -> None:
         self._forgetting -= 1
         if not well:
-            self._sent.extendleft(reversed(confirmed))
+            self._undeleted += entries
 
 
 def _order(entry: str) -> tuple[int, int]:

@@ -39,6 +39,7 @@ class ReceiptBatch:
     count: int
     receipts: bytes  # JSON, with commas between
     dropped: int = 0  # instead of any: how many older ones were too many
+    origin: str = ""  # the outbox entry they come from
 
 
 class Receipts:
@@ -55,6 +56,7 @@ class Receipts:
         self._done = ShardBatcher[Place](pipeline, self._encode_done, self._deleted, is_patient=True)
         self._leaving: set[Place] = set()  # being forwarded, or done with and being deleted
         self._left: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
+        self._confirmed: deque[str] = deque(maxlen=RECEIPTS_MAX)  # origins, lately
         self.on_reply: Callable[[str, bytes, Callable[[bool], None]], None] | None = None
 
     def forward(self, shard: int, outbox_entry: bytes, fields: list[bytes]) -> None:
@@ -93,6 +95,15 @@ class Receipts:
         """Brings receipts to their sender's stream, whose session is not there or cannot take them."""
         receipts = f"{pushed.sender}\t{pushed.count}\t{pushed.receipts}"
         self.forward(pushed.shard, pushed.outbox_entry.encode(), [b"receipts", receipts.encode()])
+
+    def confirmed(self, pushed: PushedReceipts) -> None:
+        """The sender has confirmed them."""
+        self._confirmed.append(pushed.origin)
+        self.done(pushed.shard, pushed.outbox_entry)
+
+    def was_confirmed(self, origin: str) -> bool:
+        """Whether a sender has confirmed them lately: a copy may come late."""
+        return origin in self._confirmed
 
     def done(self, shard: int, outbox_entry: str) -> None:
         """The sender has confirmed what an outbox entry holds, or it was forwarded."""
@@ -207,4 +218,6 @@ class Receipts:
 
 
 def _waiting(entry: bytes, fields: list[bytes]) -> ReceiptBatch:
-    return ReceiptBatch(entry.decode(), int(fields[1]), fields[3], int(fields[5]) if len(fields) > 4 else 0)
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    dropped, origin = int(named.get(b"dropped", 0)), named.get(b"origin", b"").decode()
+    return ReceiptBatch(entry.decode(), int(named[b"count"]), named[b"receipts"], dropped, origin)

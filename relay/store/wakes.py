@@ -28,6 +28,11 @@ class PushedReceipts(Struct, frozen=True):
     count: int
     receipts: str  # JSON, with commas between
 
+    @property
+    def origin(self) -> str:
+        """Names the outbox entry, also in the sender's stream."""
+        return f"{self.shard}/{self.outbox_entry}"
+
 
 class Wakes(Struct, frozen=True):
     """One publication. Pushes come before the lines about the same mailbox."""

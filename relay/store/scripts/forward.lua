@@ -18,12 +18,15 @@ local forwarded, forwarded_before = KEYS[SHARD_KEYS + 1], KEYS[SHARD_KEYS + 2]
 local next_key = SHARD_KEYS + 2
 local results = {}
 
-local function keep(waiting_for_sender, count, receipts)
-  redis.call('XADD', waiting_for_sender, '*', 'count', count, 'receipts', receipts)
+local function keep(waiting_for_sender, count, receipts, origin)
+  redis.call('XADD', waiting_for_sender, '*', 'count', count, 'receipts', receipts, 'origin', origin)
   local length = redis.call('XLEN', waiting_for_sender)
   if length <= receipts_max then return end
   local oldest, dropped = redis.call('XRANGE', waiting_for_sender, '-', '+', 'COUNT', math.ceil(receipts_max / 10) + 1), 0
-  for _, entry in ipairs(oldest) do dropped = dropped + tonumber(entry[2][2]) + tonumber(entry[2][6] or 0) end
+  for _, entry in ipairs(oldest) do
+    local fields = entry[2]
+    dropped = dropped + tonumber(fields[2]) + (fields[5] == 'dropped' and tonumber(fields[6]) or 0)
+  end
   redis.call('XTRIM', waiting_for_sender, 'MAXLEN', length - #oldest)
   redis.call('XADD', waiting_for_sender, '*', 'count', 0, 'receipts', '', 'dropped', dropped)
 end
@@ -36,7 +39,7 @@ for b, batch in ipairs(batches) do
     next_key = next_key + 1
     if not known then
       local sessions = redis.call('HGET', presence, sender)
-      keep(KEYS[next_key], count, receipts)
+      keep(KEYS[next_key], count, receipts, origin)
       -- The reaper looks at whoever was seen; a sender that only uses HTTP would not be.
       if not sessions then redis.call('HSETNX', seen, sender, '0\t0') end
       wake(sender, sessions, 'receipts', '')
