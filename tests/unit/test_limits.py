@@ -33,7 +33,7 @@ ROWS = {row.split("|")[1].strip(): row for row in PAGE.splitlines() if row.start
         ("topics of one session", f"{control_frames.MAX_TOPICS_BYTES // 1_024} KiB"),
         ("calls that wait (long polls, streams)", f"{long_poll.MAX_LONG_POLLS}"),
         ("forwarded entries", f"{keys.FORWARDED_BUCKET_MS // 60_000} minutes"),
-        ("registration", f"{frames.MAX_CARD_BYTES // 1_024} KiB"),
+        ("card of an agent", f"{frames.MAX_CARD_BYTES // 1_024} KiB"),
         ("messages that continue an A2A task", f"{sending.MAX_TURNS}"),
         ("unanswered questions of one session", f"{control_frames.MAX_UNANSWERED}"),
         ("tasks that are read for A2A", f"{following.FETCHED_AT_ONCE}"),
