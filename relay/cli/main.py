@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import logging
 import os
 import shlex
 import sys
@@ -23,7 +24,7 @@ from relay.cli.report import span
 from relay.cli.spark import spark
 from relay.cli.top import top
 from relay.cli.trace import trace
-from relay.errors import ConfigurationError, Malformed, RelayError
+from relay.errors import ConfigurationError, Malformed, RelayError, StoreUnavailable
 from relay.protocol.address import address
 from relay.settings import Settings
 from relay.telemetry import logs
@@ -38,6 +39,10 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except Malformed as error:
             raise click.UsageError(error.message) from None
+        except StoreUnavailable as error:
+            where = f"check {settings.env_name('redis_url')}, and that the server runs"
+            is_away = type(error) is StoreUnavailable  # not one that refuses
+            raise click.ClickException(f"the store does not answer: {where}" if is_away else error.message) from None
         except RelayError as error:
             kind = client.InVain if isinstance(error, client.NothingCame) else click.ClickException
             raise kind(error.message) from None
@@ -54,6 +59,8 @@ def main() -> None:
 
     Every setting is an environment variable RELAY_<NAME>; docs/settings.md lists them.
     """
+    # Servers configure their logs. Other commands say in their own words what is wrong.
+    logging.getLogger("relay").addHandler(logging.NullHandler())
 
 
 def with_secret(chosen: Settings) -> Settings:

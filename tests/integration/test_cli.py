@@ -349,6 +349,12 @@ def test_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path / 'token-secret'}: Is a directory; give --token" in answer.output
 
 
+def test_a_store_that_is_away_is_one_line_with_what_to_check(tmp_path: Path) -> None:
+    answer = relay("doctor", data_dir=str(tmp_path), redis_url=f"redis://127.0.0.1:{free_port()}")
+
+    assert answer.stderr == "Error: the store does not answer: check RELAY_REDIS_URL, and that the server runs\n"
+
+
 def test_everything_on_ports_in_use_is_not_started(house: Up, tmp_path: Path) -> None:
     second = relay("up", "--port", str(house.port), "--data", str(tmp_path / "data"))
 
