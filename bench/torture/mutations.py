@@ -153,6 +153,10 @@ def is_caught(mutation: Mutation, console: Console) -> bool:
 
 def main(names: list[str]) -> int:
     console = Console()
+    known = [mutation.name for mutation in MUTATIONS]
+    if unknown := set(names) - set(known):
+        console.print(f"no such safeguard: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        return 2
     chosen = [mutation for mutation in MUTATIONS if not names or mutation.name in names]
     missed = [mutation.name for mutation in chosen if not is_caught(mutation, console)]
     console.print(f"not noticed: {', '.join(missed)}" if missed else f"all {len(chosen)} are noticed")

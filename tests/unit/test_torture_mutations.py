@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.torture.mutations import DEDUP_KEY, MUTATIONS, PACKAGES, Mutation, mutated
+from bench.torture.mutations import DEDUP_KEY, MUTATIONS, PACKAGES, Mutation, main, mutated
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,3 +27,8 @@ def test_a_safeguard_that_is_not_there_is_not_switched_off_in_silence(tmp_path: 
 
     with pytest.raises(ValueError, match=r"accept\.lua has .* 0 times"):
         DEDUP_KEY.apply(code)
+
+
+def test_a_name_that_no_safeguard_has_is_not_taken_for_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 2
+    assert "owner check" in capsys.readouterr().out
