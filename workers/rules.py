@@ -129,7 +129,7 @@ def dead_lettered(agent: str, dead: float, reason: str) -> Anomaly | None:
         kind="dead_lettered",
         severity="warning",
         subject=agent,
-        text=f"{dead:.0f} messages to {agent} went to the dead-letter box: {reason or 'no reason was given'}",
+        text=f"{_messages(dead)} to {agent} went to the dead-letter box: {reason or 'no reason was given'}",
         evidence={"dead": round(dead), "reason": reason},
         agent=agent,
     )
@@ -228,7 +228,7 @@ def expired_unread(agent: str, expired: float) -> Anomaly | None:
         kind="expired_unread",
         severity="warning",
         subject=agent,
-        text=f"{expired:.0f} messages to {agent} expired before anybody took them",
+        text=f"{_messages(expired)} to {agent} expired unread",
         evidence={"expired": round(expired)},
         agent=agent,
     )
@@ -308,3 +308,7 @@ def wake_path_broken(instance: str, unanswered: int, most: int) -> Anomaly | Non
         evidence={"unanswered": unanswered},
         instance=instance,
     )
+
+
+def _messages(count: float) -> str:
+    return f"{count:.0f} message{'s' if round(count) != 1 else ''}"

@@ -104,3 +104,10 @@ def test_a_lock_is_stolen_by_another_only() -> None:
 @pytest.mark.parametrize("depths", [[0, 100, 200, 300, 400], [0, 100, 100, 300, 400, 500], [0, 100, 90, 300, 400, 500]])
 def test_a_queue_grows_only_if_it_did_so_six_times_in_a_row(depths: list[int]) -> None:
     assert rules.queue_growing("acme", depths, 100) is None
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 message to acme/bob"), (2, "2 messages to acme/bob")])
+def test_one_message_is_not_told_as_many(count: int, text: str) -> None:
+    for anomaly in (rules.expired_unread("acme/bob", count), rules.dead_lettered("acme/bob", count, "no")):
+        assert anomaly is not None
+        assert anomaly.text.startswith(text)
