@@ -169,7 +169,12 @@ def _receipt(message: Message, life: list[Event], had_failover: bool) -> Found:
 
 def _may_be_undone(message: Message) -> bool:
     """Whether somebody ended it and was not told that this lasts."""
-    return any(one.how in LEAVES and one.answer != "settled" for one in message.settlements)
+    return bool(_not_lasting(message))
+
+
+def _not_lasting(message: Message) -> list[Settlement]:
+    """Those that ended it, without the promise that this lasts."""
+    return [one for one in message.settlements if one.how in LEAVES and one.answer != "settled"]
 
 
 def _repeated(message: Message) -> Iterator[str]:
@@ -250,10 +255,7 @@ def _in_order(books: Books, lives: Lives, had_failover: bool) -> Iterator[Breach
 
 def _may_be_back(message: Message, delivery: Delivery) -> bool:
     """Whether another holder has ended it before, which did not last: then others may have come meanwhile."""
-    return any(
-        one.how in LEAVES and one.answer != "settled" and one.holder != delivery.holder and one.asked_at < delivery.at
-        for one in message.settlements
-    )
+    return any(one.holder != delivery.holder and one.asked_at < delivery.at for one in _not_lasting(message))
 
 
 def _ended_with_session(event: Event) -> bool:

@@ -10,7 +10,7 @@ from relay.core.spending import Spending
 from relay.errors import Malformed
 from relay.store.rates import ACK
 from relay.store.receipts import RECEIPTS_MAX, ReceiptBatch, Receipts
-from relay.store.wakes import PushedReceipts
+from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 READ_BYTES = 16 * 1024  # what receipts are thought to be before they are there
@@ -46,7 +46,7 @@ class ReceiptReader:
         self._is_reading = False
         self._has_more = False
         self._pushed: deque[tuple[int, PushedReceipts]] = deque()  # not confirmed, with their numbers
-        self._copies: dict[str, str] = {}  # origin of pushed ones -> the entry of the stream that has them too
+        self._copies: dict[Place, str] = {}  # of pushed ones -> the entry of the stream that has them too
         self._total = 0  # of those that were pushed
 
     def push(self, receipts: PushedReceipts) -> bool:
@@ -59,9 +59,9 @@ class ReceiptReader:
         self._link.send(_frame(self._place(), receipts.receipts.encode()))
         return True
 
-    def has(self, shard: int, outbox_entry: str) -> bool:
+    def has(self, place: Place) -> bool:
         """Whether these were pushed and are not confirmed."""
-        return any((pushed.shard, pushed.outbox_entry) == (shard, outbox_entry) for _, pushed in self._pushed)
+        return any(pushed.place == place for _, pushed in self._pushed)
 
     def end(self) -> None:
         """The session has ended: unconfirmed receipts go to the stream, for the next session."""
@@ -104,10 +104,12 @@ class ReceiptReader:
 
     def _was_pushed(self, batch: ReceiptBatch) -> bool:
         """Whether the client has these already. Then the copy is deleted, once they are confirmed."""
-        if any(pushed.origin == batch.origin for _, pushed in self._pushed):
-            self._copies[batch.origin] = batch.cursor
+        if batch.place is None:
+            return False
+        if self.has(batch.place):
+            self._copies[batch.place] = batch.cursor
             return True
-        if self._receipts.was_confirmed(batch.origin):
+        if self._receipts.was_confirmed(batch.place):
             self._delete([batch.cursor])
             return True
         return False
@@ -140,7 +142,7 @@ class ReceiptReader:
         while self._pushed and self._pushed[0][0] <= number:
             receipts = self._pushed.popleft()[1]
             self._receipts.confirmed(receipts)
-            if copy := self._copies.pop(receipts.origin, None):
+            if copy := self._copies.pop(receipts.place, None):
                 confirmed.append(copy)
         while self._sent and _order(self._sent[0]) <= _order(stream_id):
             confirmed.append(self._sent.popleft())

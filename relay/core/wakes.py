@@ -11,7 +11,7 @@ from relay.core.pauses import PauseSwitch
 from relay.core.sessions import Sessions
 from relay.errors import RelayError
 from relay.store.store import Store
-from relay.store.wakes import PushedReceipts, Wakes
+from relay.store.wakes import Place, PushedReceipts, Wakes
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class WakeDispatcher:
         self._keys = keys
         self._pauses = pauses
         self._background = background
-        self._fetching: set[tuple[int, str]] = set()  # entries of outboxes
+        self._fetching: set[Place] = set()
 
     def dispatch(self, wakes: Wakes) -> None:
         for push in wakes.pushes:
@@ -66,7 +66,7 @@ class WakeDispatcher:
                 case ["probe", token]:
                     self._background.spawn(self._answer(token))
                 case ["left", name, shard, entry]:
-                    self._left(name, int(shard), entry)
+                    self._left(name, (int(shard), entry))
                 case ["task", requester, task_id]:
                     self._notifier.notify(("task", requester, task_id))
 
@@ -85,20 +85,20 @@ class WakeDispatcher:
         if session := self._sessions.get(name):
             session.pump.lose(entry, others_first)
 
-    def _left(self, name: str, shard: int, entry: str) -> None:
+    def _left(self, name: str, place: Place) -> None:
         """Receipts are still in an outbox: the push was lost, or the sender has not confirmed them."""
-        session, place = self._sessions.get(name), (shard, entry)
-        if place not in self._fetching and (session is None or not session.receipts.has(shard, entry)):
+        session = self._sessions.get(name)
+        if place not in self._fetching and (session is None or not session.receipts.has(place)):
             self._fetching.add(place)  # at once: workers may remind us twice
-            self._background.spawn(self._fetch_receipts(name, shard, entry))
+            self._background.spawn(self._fetch_receipts(name, place))
 
-    async def _fetch_receipts(self, name: str, shard: int, entry: str) -> None:
+    async def _fetch_receipts(self, name: str, place: Place) -> None:
         try:
             with suppress(RelayError):  # a worker finds it again
-                if receipts := await self._store.receipts.in_outbox(name, shard, entry):
+                if receipts := await self._store.receipts.in_outbox(name, *place):
                     self._receipts(receipts)
         finally:
-            self._fetching.discard((shard, entry))
+            self._fetching.discard(place)
 
     def _receipts(self, receipts: PushedReceipts) -> None:
         session = self._sessions.get(receipts.session)

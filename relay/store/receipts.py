@@ -11,13 +11,11 @@ from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
-from relay.store.wakes import PushedReceipts
+from relay.store.wakes import Place, PushedReceipts
 
 RECEIPTS_MAX = 10_000  # entries that wait for one sender, each one receipt or about 4 KiB of them; for the TTL at most
 READ_AT_ONCE = 50
 LOOK_AT_ONCE = 500  # senders whose receipts are looked for in one call
-
-Place = tuple[int, str]  # of an outbox entry: its shard and its id
 
 
 class ShardReceipts:
@@ -39,7 +37,7 @@ class ReceiptBatch:
     count: int
     receipts: bytes  # JSON, with commas between
     dropped: int = 0  # instead of any: how many older ones were too many
-    origin: str = ""  # the outbox entry they come from
+    place: Place | None = None  # in the outbox they come from
 
 
 class Receipts:
@@ -56,7 +54,7 @@ class Receipts:
         self._done = ShardBatcher[Place](pipeline, self._encode_done, self._deleted, is_patient=True)
         self._leaving: set[Place] = set()  # being forwarded, or done with and being deleted
         self._left: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
-        self._confirmed: deque[str] = deque(maxlen=RECEIPTS_MAX)  # origins, lately
+        self._confirmed: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # by their senders, lately
         self.on_reply: Callable[[str, bytes, Callable[[bool], None]], None] | None = None
 
     def forward(self, shard: int, outbox_entry: bytes, fields: list[bytes]) -> None:
@@ -98,12 +96,12 @@ class Receipts:
 
     def confirmed(self, pushed: PushedReceipts) -> None:
         """The sender has confirmed them."""
-        self._confirmed.append(pushed.origin)
-        self.done(pushed.shard, pushed.outbox_entry)
+        self._confirmed.append(pushed.place)
+        self.done(*pushed.place)
 
-    def was_confirmed(self, origin: str) -> bool:
+    def was_confirmed(self, place: Place) -> bool:
         """Whether a sender has confirmed them lately: a copy may come late."""
-        return origin in self._confirmed
+        return place in self._confirmed
 
     def done(self, shard: int, outbox_entry: str) -> None:
         """The sender has confirmed what an outbox entry holds, or it was forwarded."""
@@ -219,5 +217,6 @@ class Receipts:
 
 def _waiting(entry: bytes, fields: list[bytes]) -> ReceiptBatch:
     named = dict(zip(fields[::2], fields[1::2], strict=True))
-    dropped, origin = int(named.get(b"dropped", 0)), named.get(b"origin", b"").decode()
-    return ReceiptBatch(entry.decode(), int(named[b"count"]), named[b"receipts"], dropped, origin)
+    shard, _, outbox_entry = named.get(b"origin", b"").decode().partition("/")
+    place = (int(shard), outbox_entry) if shard else None
+    return ReceiptBatch(entry.decode(), int(named[b"count"]), named[b"receipts"], int(named.get(b"dropped", 0)), place)

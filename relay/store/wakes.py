@@ -18,6 +18,9 @@ class Push(Struct, frozen=True):
     rows: list[Taken]
 
 
+Place = tuple[int, str]  # of an outbox entry: its shard and its id
+
+
 class PushedReceipts(Struct, frozen=True):
     """Receipts that ack_plain.lua has put into a shard's outbox for the session that sent the messages."""
 
@@ -29,9 +32,8 @@ class PushedReceipts(Struct, frozen=True):
     receipts: str  # JSON, with commas between
 
     @property
-    def origin(self) -> str:
-        """Names the outbox entry, also in the sender's stream."""
-        return f"{self.shard}/{self.outbox_entry}"
+    def place(self) -> Place:
+        return self.shard, self.outbox_entry
 
 
 class Wakes(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from relay.core.receipts import ReceiptReader
 from relay.store.receipts import ReceiptBatch
-from relay.store.wakes import PushedReceipts
+from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 SESSION = "a1.1"
@@ -18,14 +18,14 @@ class Stream:
 
     def __init__(self) -> None:
         self.entries: list[str] = []
-        self.origins: dict[str, str] = {}  # of some entries
+        self.places: dict[str, Place] = {}  # in outboxes, of some entries
         self.is_away = False
-        self._confirmed: list[str] = []
+        self._confirmed: list[Place] = []
 
     def read(self, _: str, after: str, got: Callable[[list[ReceiptBatch] | None], None]) -> None:
         place = int(after.partition("-")[0])
         found = [one for one in self.entries if int(one.partition("-")[0]) > place]
-        got([ReceiptBatch(one, 1, b"{}", origin=self.origins.get(one, "")) for one in found])
+        got([ReceiptBatch(one, 1, b"{}", place=self.places.get(one)) for one in found])
 
     def forget(self, _: str, entries: list[str], forgot: Callable[[bool], None]) -> None:
         if not self.is_away:
@@ -33,10 +33,10 @@ class Stream:
         forgot(not self.is_away)
 
     def confirmed(self, pushed: PushedReceipts) -> None:
-        self._confirmed.append(pushed.origin)
+        self._confirmed.append(pushed.place)
 
-    def was_confirmed(self, origin: str) -> bool:
-        return origin in self._confirmed
+    def was_confirmed(self, place: Place) -> bool:
+        return place in self._confirmed
 
 
 class Client:
@@ -67,15 +67,21 @@ def test_what_a_failover_brings_back_is_read_and_not_forgotten_unread() -> None:
     assert stream.entries == ["100-0"]
 
 
-def test_what_could_not_be_forgotten_is_not_sent_again_and_goes_with_the_next() -> None:
+def confirmed_while_away() -> tuple[Stream, Client]:
+    """A receipt that the store, which is back, could not delete."""
     stream = Stream()
     client = Client(stream)
     stream.entries = ["100-0"]
     client.reader.read()
     stream.is_away = True
     client.confirm("100-0")
-
     stream.is_away = False
+    return stream, client
+
+
+def test_what_could_not_be_forgotten_is_not_sent_again_and_goes_with_the_next() -> None:
+    stream, client = confirmed_while_away()
+
     stream.entries.append("200-0")
     client.reader.read()
     client.confirm("200-0")
@@ -85,14 +91,8 @@ def test_what_could_not_be_forgotten_is_not_sent_again_and_goes_with_the_next() 
 
 
 def test_what_could_not_be_forgotten_is_forgotten_at_the_next_look() -> None:
-    stream = Stream()
-    client = Client(stream)
-    stream.entries = ["100-0"]
-    client.reader.read()
-    stream.is_away = True
-    client.confirm("100-0")
+    stream, client = confirmed_while_away()
 
-    stream.is_away = False
     client.reader.read()
 
     assert len(client.got) == 1
@@ -103,7 +103,7 @@ def test_what_was_pushed_is_not_sent_from_the_stream_too_and_goes_with_its_confi
     stream = Stream()
     client = Client(stream)
     client.reader.push(PUSHED)
-    stream.entries, stream.origins = ["100-0", "200-0"], {"100-0": PUSHED.origin}
+    stream.entries, stream.places = ["100-0", "200-0"], {"100-0": PUSHED.place}
 
     client.reader.read()
     before = list(stream.entries)
@@ -121,7 +121,7 @@ def test_what_was_pushed_and_confirmed_is_not_sent_from_the_stream_too() -> None
     client.reader.push(PUSHED)
     client.confirm("0-0", pushed=1)
 
-    stream.entries, stream.origins = ["100-0"], {"100-0": PUSHED.origin}
+    stream.entries, stream.places = ["100-0"], {"100-0": PUSHED.place}
     client.reader.read()
 
     assert len(client.got) == 1
