@@ -115,28 +115,26 @@ class RealCluster:
 
     def _follow(self, replica: RealServer, master: RealServer) -> None:
         """Makes it a replica, once the two have heard of each other."""
-        deadline = time.monotonic() + READY_S
         with master.client() as client:
             node = client.execute_command("CLUSTER MYID")
         with replica.client() as client:
-            while True:
-                try:
-                    client.execute_command("CLUSTER REPLICATE", node)
-                    return
-                except redis.ResponseError:
-                    assert time.monotonic() < deadline, "the cluster did not come together"
-                    time.sleep(POLL_S)
+            _insist(client, "CLUSTER REPLICATE", node)
 
 
 def _set_slot(client: Any, slot: int, state: str, node: str) -> None:
     """Valkey asks the replicas first, and one that was away is not ready at once."""
+    _insist(client, "CLUSTER SETSLOT", slot, state, node, while_told="NOREPLICAS")
+
+
+def _insist(client: Any, *command: str | int, while_told: str = "") -> None:
+    """Asks again as long as the refusal has these words. Raises it in the end."""
     deadline = time.monotonic() + READY_S
     while True:
         try:
-            client.execute_command("CLUSTER SETSLOT", slot, state, node)
+            client.execute_command(*command)
             return
         except redis.ResponseError as error:
-            if "NOREPLICAS" not in str(error) or time.monotonic() > deadline:
+            if while_told not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(POLL_S)
 

@@ -59,7 +59,7 @@ def _as_word(value: object) -> str:
     return text if _WORD.fullmatch(text) else json.dumps(text)
 
 
-class Pace:
+class Throttle:
     """Lets each key through at most once in a while, and counts what it did not let through."""
 
     def __init__(self, every_s: float) -> None:
@@ -82,10 +82,10 @@ class Seldom:
 
     def __init__(self, log: logging.Logger, every_s: float = SELDOM_S) -> None:
         self._log = log
-        self._pace = Pace(every_s)
+        self._throttle = Throttle(every_s)
 
     def warning(self, event: str, **fields: Any) -> None:
-        left_out = self._pace.due(event)
+        left_out = self._throttle.due(event)
         if left_out is not None:
             self._log.warning(event, extra=fields | left_out)
 
@@ -95,13 +95,13 @@ class OutageFilter(logging.Filter):
 
     def __init__(self, every_s: float = SELDOM_S) -> None:
         super().__init__()
-        self._pace = Pace(every_s)
+        self._throttle = Throttle(every_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
         event = record.getMessage()
         if event not in OUTAGE_EVENTS:
             return True
-        left_out = self._pace.due((event, getattr(record, "worker", ""), getattr(record, "step", "")))
+        left_out = self._throttle.due((event, getattr(record, "worker", ""), getattr(record, "step", "")))
         if left_out is None:
             return False
         vars(record).update(left_out)

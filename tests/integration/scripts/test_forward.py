@@ -31,9 +31,19 @@ async def test_the_same_origin_again_is_a_duplicate(desk: Desk) -> None:
     assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
 
 
-async def test_what_is_about_to_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
+ONE = 'acme/alice\t1\t{"id":"1"}'
+PUSHED = [b"via", b"here.1", b"receipts", ONE.encode()]
+
+
+def put_in_outbox(desk: Desk) -> str:
+    """A receipt that was pushed to a session. Returns the outbox."""
     outbox = desk.keys.outbox(0)
-    desk.redis.xadd(outbox, {"via": "here.1", "receipts": 'acme/alice\t1\t{"id":"1"}'}, id="1-1")
+    desk.redis.xadd(outbox, {"via": "here.1", "receipts": ONE}, id="1-1")
+    return outbox
+
+
+async def test_what_is_about_to_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
+    outbox = put_in_outbox(desk)
     desk.store.receipts.done(0, "1-1")
 
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
@@ -44,9 +54,8 @@ async def test_what_is_about_to_be_deleted_is_not_sent_once_more(desk: Desk) -> 
 
 
 async def test_what_is_being_forwarded_is_not_pushed_too(desk: Desk) -> None:
-    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
-    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
-    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+    outbox = put_in_outbox(desk)
+    desk.store.receipts.forward(0, b"1-1", PUSHED)
 
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
     await desk.store.pipeline.finish()
@@ -57,10 +66,9 @@ async def test_what_is_being_forwarded_is_not_pushed_too(desk: Desk) -> None:
 
 
 async def test_what_could_not_be_forwarded_is_found_in_the_outbox(desk: Desk) -> None:
-    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
-    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
+    put_in_outbox(desk)
     desk.redis.set(desk.keys.receipts(ALICE), "the store cannot add to this")
-    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+    desk.store.receipts.forward(0, b"1-1", PUSHED)
     await desk.store.pipeline.finish()
 
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
@@ -75,7 +83,7 @@ async def test_what_could_not_be_deleted_is_not_sent_once_more(desk: Desk) -> No
     desk.store.receipts.done(0, "1-1")
     await desk.store.pipeline.finish()
     desk.redis.delete(outbox)
-    desk.redis.xadd(outbox, {"via": "here.1", "receipts": 'acme/alice\t1\t{"id":"1"}'}, id="1-1")
+    put_in_outbox(desk)
 
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
     await desk.store.pipeline.finish()
@@ -85,11 +93,11 @@ async def test_what_could_not_be_deleted_is_not_sent_once_more(desk: Desk) -> No
 
 
 async def test_what_another_instance_has_forwarded_and_could_not_delete_is_not_pushed_too(desk: Desk) -> None:
-    outbox, receipts = desk.keys.outbox(0), 'acme/alice\t1\t{"id":"1"}'
-    desk.store.receipts.forward(0, b"1-1", [b"via", b"here.1", b"receipts", receipts.encode()])
+    outbox = desk.keys.outbox(0)
+    desk.store.receipts.forward(0, b"1-1", PUSHED)
     await desk.store.pipeline.finish()
     desk.redis.delete(outbox)
-    desk.redis.xadd(outbox, {"via": "here.1", "receipts": receipts}, id="1-1")
+    put_in_outbox(desk)
 
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
     await desk.store.pipeline.finish()
