@@ -6,6 +6,7 @@
 
 local SHADOW = '^([^\n]*)\n([^\n]*)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)$'
 local casts = {}  -- address -> the millisecond and number of the last one that was cast in this call
+local called_at  -- the server's time, which stands still in a call for handles of mailboxes too (from Redis 7.2 on)
 
 -- lists: whether a sender is among the blocked ones of an agent.
 local function lists(blocked, sender)
@@ -45,8 +46,9 @@ end
 -- A handle as a mailbox would have given it: the server's time, and a number that starts at 0, or in one that would
 -- have to be made at the microsecond; see next_id in accept.
 local function new_handle(address, priority, is_first)
-  local now = redis.call('TIME')
-  local ms, n = now[1] .. string.format('%03d', math.floor(tonumber(now[2]) / 1000)), is_first and now[2] % 1000 * 1000 or 0
+  called_at = called_at or redis.call('TIME')
+  local seconds, us = called_at[1], tonumber(called_at[2])
+  local ms, n = seconds .. string.format('%03d', math.floor(us / 1000)), is_first and us % 1000 * 1000 or 0
   if casts[address] and casts[address][1] == ms then n = casts[address][2] + 1 end
   while #shadows_of(address .. '\n' .. handle(ms .. '-' .. n, priority), 1) > 0 do n = n + 1 end
   casts[address] = {ms, n}
