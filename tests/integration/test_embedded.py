@@ -80,6 +80,7 @@ def test_it_answers_on_a_private_socket_in_a_private_folder(tmp_path: Path) -> N
     [
         ("appendonly", "yes"),
         ("appendfsync", "always"),
+        ("auto-aof-rewrite-min-size", str(256 * 2**20)),
         ("maxmemory-policy", "noeviction"),
         ("stream-node-max-bytes", "512"),
         ("lazyfree-lazy-expire", "yes"),
