@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from relay import settings
+from relay.cli.commands import DEFAULT_TENANT
 from relay.cli.embedded import running_url
 from relay.cli.spark_launcher import install_packages, run_job
 from relay.core.replay import BEGINNING_MS, END_OF_TIME_MS, Wanted, address_of, for_replay, read_dump, replay
 from relay.errors import ConfigurationError
+from relay.protocol.address import address
 from relay.settings import Settings
 from relay.store.store import open_store
 
@@ -129,7 +131,7 @@ def replay_command(
     chosen = settings.load()
     wanted = Wanted(
         "dead" if dead else "mailbox",
-        frozenset(agents),
+        frozenset(address(agent, DEFAULT_TENANT) for agent in agents),
         frozenset(types),
         _ms(since, BEGINNING_MS),
         _ms(until, END_OF_TIME_MS),
@@ -139,8 +141,8 @@ def replay_command(
     per_agent = Counter(address_of(row) for row in read_dump(folder, wanted))
     if dry_run:
         click.echo(f"would send {per_agent.total()} messages to {len(per_agent)} mailboxes")
-        for address, count in per_agent.most_common(20):
-            click.echo(f"{count:8} {address}")
+        for recipient, count in per_agent.most_common(20):
+            click.echo(f"{count:8} {recipient}")
         return
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         became = runner.run(_replay(chosen, folder, wanted, per_agent.total(), rate))

@@ -1,8 +1,10 @@
 """Opens the store for commands that read it directly."""
 
 import dataclasses
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from relay.cli.embedded import running_url
 from relay.errors import ConfigurationError
@@ -32,6 +34,18 @@ async def store_at_hand(chosen: Settings) -> AsyncIterator[Store | None]:
         shards = int((await store.checkup.meta()).get("shards", chosen.shards))
     async with open_store(dataclasses.replace(chosen, shards=shards), url) as store:
         yield store
+
+
+def redis_cli(chosen: Settings) -> str:
+    """redis-cli as it reaches the store from here, without passwords: a screen is no place for them."""
+    words, url = ["redis-cli"], urlsplit(_url(chosen) or "")
+    if url.scheme == "unix":
+        words += ["-s", url.path]
+    elif url.scheme in ("redis", "rediss", "redis+cluster"):
+        first = urlsplit(f"//{url.netloc.rpartition('@')[2].partition(',')[0]}")
+        words += ["-h", first.hostname or "127.0.0.1", "-p", str(first.port or 6379)]
+        words += ["--tls"] * (url.scheme == "rediss") + ["-c"] * (url.scheme == "redis+cluster")
+    return shlex.join(words)
 
 
 def keys_by_settings(chosen: Settings) -> Keys:

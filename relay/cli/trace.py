@@ -13,7 +13,7 @@ from relay.cli.archive import events_in
 from relay.cli.commands import run
 from relay.cli.place import who_and_where
 from relay.cli.report import STATE_STYLES, Column, Report, clock, field, json_option
-from relay.cli.stores import keys_by_settings, store_at_hand
+from relay.cli.stores import keys_by_settings, redis_cli, store_at_hand
 from relay.errors import RelayError
 from relay.protocol.address import address
 from relay.settings import Settings
@@ -103,6 +103,7 @@ class Tracer:
         self._tenant = tenant
         self._archive = archive
         self._keys = store.keys if store else keys_by_settings(chosen)
+        self._redis_cli = redis_cli(chosen)
 
     async def answers(self, message_id: str, named: set[Pair]) -> list[dict[str, Any]]:
         """One for each sender and recipient of a message with this id."""
@@ -168,7 +169,7 @@ class Tracer:
         times = [event["at_ms"] for event in answer["events"]]
         if times:
             lines.append(f"XRANGE '{keys.events(shard)}' {min(times)} {max(times) + 1_000}")
-        return [f"redis-cli {line}" for line in lines]
+        return [f"{self._redis_cli} {line}" for line in lines]
 
 
 def quoted(text: str) -> str:

@@ -54,7 +54,7 @@ async def errors_to_responses(request: web.Request, handler: Handler) -> web.Str
     except web.HTTPRequestEntityTooLarge:
         return error_response(TooLarge("the body is too large", max=request.app[INSTANCE].settings.max_frame_bytes))
     except web.HTTPNotFound:
-        return error_response(NotFound("no such resource"))
+        return error_response(NotFound(f"there is no {request.path[:200]}; /docs lists what there is"))
     except web.HTTPMethodNotAllowed as error:
         return _other_method(request, error)
     except web.HTTPClientError as error:

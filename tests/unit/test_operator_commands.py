@@ -9,8 +9,10 @@ from rich.console import Console
 from relay.cli import report
 from relay.cli.operator import why_sentence
 from relay.cli.report import span
+from relay.cli.stores import redis_cli
 from relay.cli.top import drawn
 from relay.cli.trace import merged, quoted, state_by_events
+from relay.settings import Settings
 
 
 def an_agent(**fields: Any) -> dict[str, Any]:
@@ -136,3 +138,17 @@ def test_top_fits_on_the_screen_and_shows_what_looks_wrong(height: int) -> None:
 )
 def test_spans_are_told_in_the_largest_unit(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("unix:///var/lib/relay data/redis.sock", "redis-cli -s '/var/lib/relay data/redis.sock'"),
+        ("redis://:secret@store:6380/0", "redis-cli -h store -p 6380"),
+        ("rediss://user:secret@store", "redis-cli -h store -p 6379 --tls"),
+        ("redis+cluster://:secret@one:7000,two:7001", "redis-cli -h one -p 7000 -c"),
+        ("redis+sentinel://one:26379,two:26379/main", "redis-cli"),
+    ],
+)
+def test_redis_cli_is_told_where_the_store_is_and_no_password(url: str, words: str) -> None:
+    assert redis_cli(Settings(redis_url=url)) == words

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from relay.cli import java, spark_launcher
 from relay.cli import spark as commands
+from relay.cli.main import main as cli
 from relay.errors import ConfigurationError
 from spark.__main__ import JOBS, main
 from spark.sources.event_log import Extent, Mark, Range
@@ -170,3 +171,10 @@ def test_the_times_cut_a_log() -> None:
     (one,) = whole_logs({0: a_log(10, 1_000, 3_999)}, 2, since_ms=1_500, until_ms=1_600)
 
     assert (one.start, one.end) == ("1500-0", "1600")
+
+
+def test_a_replay_to_a_name_that_is_no_address_is_wrong_usage(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["spark", "replay", "--from", str(tmp_path), "--agent", "x y"])
+
+    assert done.exit_code == 2
+    assert "'x y' is not an address" in done.output
