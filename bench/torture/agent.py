@@ -40,6 +40,7 @@ class Wire:
         self._asked: dict[str, Settlement] = {}  # entry -> what is being settled
         self._unconfirmed: dict[str, Delivery] = {}  # what it acked and expects no answer for, unless it is refused
         self._forgotten = 0
+        self._cursor = ""  # of the last receipts, if they are not confirmed
         self._outgoing: asyncio.Queue[str] = asyncio.Queue()
 
     @property
@@ -163,8 +164,14 @@ class Wire:
     def _receipts(self, frame: Frame) -> None:
         self._scene.books.received_receipts(self._member.address, self.name, frame["receipts"])
         random = chance(self._scene.seed, self._member.address, frame["cursor"])
+        self._cursor = frame["cursor"]
         if self._scene.is_ending or random.random() < 0.9:
-            self.say("receipts_ack", cursor=frame["cursor"])
+            self._confirm_receipts()
+
+    def _confirm_receipts(self) -> None:
+        if self._cursor:
+            self.say("receipts_ack", cursor=self._cursor)
+            self._cursor = ""
 
     # -- what it holds
 
@@ -227,6 +234,7 @@ class Wire:
 
     def settle_all(self) -> None:
         """The end is near: what it holds, also what it forgot, is done now."""
+        self._confirm_receipts()
         for delivery in list(self._held.values()):
             self._settle(delivery, Deed("reply" if delivery.fields["request"] else "ack"))
 
