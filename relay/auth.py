@@ -56,7 +56,7 @@ class Identity:
         return self.is_operator or (self.is_admin and tenant == self.tenant)
 
     def has_expired(self) -> bool:
-        return self.lasts_s() <= 0
+        return self.expires_at_s is not None and self.expires_at_s <= time.time()
 
     def lasts_s(self) -> float:
         """How long it may still be acted on."""

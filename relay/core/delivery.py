@@ -295,15 +295,17 @@ class DeliveryPump:
 
 
 def deliver_frame(rows: Rows, backlog_end: str) -> bytes:
-    """Deliveries as the client gets them; `backlog_end` is the last entry that was there when it came."""
+    """Deliveries as the client gets them; `backlog_end` is the last entry that was there when it came.
+
+    What they say of the time before the session is noted on the rows, for the receipts."""
     end_ms = came_at_ms(backlog_end)
     deliveries = []
     for row in rows:
-        accepted_ms = came_at_ms(row.entry)
-        was_stored = accepted_ms < end_ms or (accepted_ms == end_ms and _number(row.entry) <= _number(backlog_end))
+        entry, accepted_ms = row.entry, came_at_ms(row.entry)
+        row.was_stored = accepted_ms < end_ms or (accepted_ms == end_ms and _number(entry) <= _number(backlog_end))
         deliveries.append(
             b'{"entry":"%b","seq":%d,"attempt":%d,"was_stored":%b,%b}'
-            % (row.entry.encode(), row.seq, row.attempt, b"true" if was_stored else b"false", row.body)
+            % (entry.encode(), row.seq, row.attempt, b"true" if row.was_stored else b"false", row.body)
         )
     return b'{"op":"deliver","messages":[%b]}' % b",".join(deliveries)
 

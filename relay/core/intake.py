@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,6 +21,7 @@ from relay.errors import (
     TooLarge,
     UnknownAgent,
 )
+from relay.protocol.address import tenant_of
 from relay.protocol.message import Message, parse_message
 from relay.settings import Settings
 from relay.store.callbacks import answer_to
@@ -39,8 +40,13 @@ OFFLINE_RETRY_MS, ONLINE_RETRY_MS = 30_000, 1_000  # when a mailbox has no pace 
 def checked(raw: msgspec.Raw, sender: Identity, max_payload_bytes: int) -> Message:
     """A message that may be sent. Raises Malformed, TooLarge or Forbidden."""
     sender.require("send")
-    message = parse_message(raw, sender.tenant, max_payload_bytes)
-    if not message.to.startswith(sender.tenant + "/"):
+    return within(sender.tenant, raw, max_payload_bytes)
+
+
+def within(tenant: str, raw: msgspec.Raw, max_payload_bytes: int) -> Message:
+    """The same of one who may send. Raises Malformed, TooLarge or Forbidden."""
+    message = parse_message(raw, tenant, max_payload_bytes)
+    if tenant_of(message.to) != tenant:
         raise Forbidden("the recipient is of another tenant")
     return message
 
@@ -133,44 +139,41 @@ def submit(
     store: Store,
     metrics: Metrics,
     sender: str,
-    message: Message,
+    messages: Iterable[Message],
     answer: Answer,
     *,
     via: str = "",
     to_task_only: bool = False,
 ) -> None:
-    """Submits a checked and charged message to its mailbox. `answer` is called once with the outcome.
+    """Submits checked and charged messages to their mailboxes. `answer` is called once for each, with the outcome.
 
-    `via` is the session that sent it, which is the first to get its receipt.
+    `via` is the session that sent them, which is the first to get their receipts.
     A reply to a request that is `to_task_only` is read from its task, and goes to no mailbox.
     """
-    told = answer if tracing.spans is None else traced(message, answer)
-    accepted = partial(_accepted, store, metrics, told)
-    store.accepting.accept(store.accepting.draft(sender, message, accepted, via=via, reply_to_task_only=to_task_only))
+    accepting, accepted = store.accepting, partial(_accepted, store, metrics, answer)
+    for message in messages:
+        if tracing.spans is not None:
+            accepted = partial(_accepted, store, metrics, traced(message, answer))
+        accepting.accept(accepting.draft(sender, message, accepted, via=via, reply_to_task_only=to_task_only))
 
 
 def _accepted(store: Store, metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome) -> None:
     """Opens the task of a request that is stored, without which it is not accepted; a refused one has none."""
-    if draft.task_lives_ms and refusal(draft, outcome) is None:
+    error = refusal(draft, outcome)
+    if draft.task_lives_ms and error is None:
         opened = partial(_opened, metrics, answer, draft, outcome)
         store.tasks.open(draft.sender, draft.id, draft.to, draft.task_lives_ms, thread=draft.thread, opened=opened)
     else:
-        _tell(metrics, answer, draft, outcome)
+        _tell(metrics, answer, draft, outcome, error)
 
 
 def _opened(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome, well: bool) -> None:
     told = outcome if well else Unavailable("its task could not be kept; the same id again is safe")
-    _tell(metrics, answer, draft, told)
+    _tell(metrics, answer, draft, told, refusal(draft, told))
 
 
-def _tell(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome) -> None:
-    error = refusal(draft, outcome)
-    _note(metrics, draft, outcome, error)
-    answer(draft, outcome, error)
-
-
-def _note(metrics: Metrics, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
-    """Counts and logs the outcome of a message."""
+def _tell(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
+    """Counts and logs the outcome of a message, and tells whoever sent it."""
     if LIFE.isEnabledFor(logging.DEBUG):
         step = error.code if error else outcome.word
         LIFE.debug(step, extra={"sender": draft.sender, "to": draft.to, "id": draft.id})
@@ -180,6 +183,7 @@ def _note(metrics: Metrics, draft: Draft, outcome: AcceptOutcome, error: RelayEr
         metrics.accepted += 1
     elif isinstance(outcome, Duplicate):
         metrics.duplicate += 1
+    answer(draft, outcome, error)
 
 
 # -- for those who wait
@@ -204,7 +208,7 @@ async def submit_and_wait(
         def answer(_: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
             done((outcome, error))
 
-        submit(store, metrics, sender, message, answer, to_task_only=to_task_only)
+        submit(store, metrics, sender, [message], answer, to_task_only=to_task_only)
 
     return await answer_to(ask)
 

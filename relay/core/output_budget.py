@@ -131,7 +131,8 @@ class Output:
     def is_stuck(self, now: float) -> bool:
         """Whether something waits that the reader does not take."""
         if self.waiting == 0 or self._flushed >= self._mark + PROGRESS_BYTES:
-            self.progressed()
+            self._mark, self._progress_at = self._flushed, now
+            return False
         return now - self._progress_at > self._budget.patience_s()
 
 

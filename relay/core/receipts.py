@@ -1,5 +1,6 @@
 """Receipts of one session: read or pushed while the client has room, deleted when it confirms."""
 
+import asyncio
 import re
 from collections import deque
 from functools import partial
@@ -14,6 +15,8 @@ from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 READ_BYTES = 16 * 1024  # what receipts are thought to be before they are there
+FRAME_BYTES = 16 * 1024  # of pushed receipts in one frame, or one push that has more
+WAIT_MAX_S = 0.02  # how long a push may wait for others
 MAX_PUSHED = 200  # entries of outboxes, each up to 4 KiB of receipts, that a client has not confirmed
 _CURSOR = re.compile(r"(\d{1,18}-\d{1,18})\.([0-9a-f]{1,20}\.\d{1,18})\.(\d{1,18})")
 
@@ -25,11 +28,13 @@ class ReceiptReader:
     them. Receipts whose session was gone wait in the sender's own stream, and are read from there. A cursor covers
     both: the last entry of the stream, this session, and how many were pushed to it. A worker that takes the session
     for gone forwards what was pushed: the copy in the stream is not sent.
+
+    Each shard pushes on its own, so receipts come in crumbs. Those that come while the store is busy share a frame.
     """
 
     __slots__ = (
         *("_copies", "_cursor", "_forgetting", "_has_more", "_is_reading", "_link", "_metrics", "_pushed", "_receipts"),
-        *("_sent", "_session", "_spending", "_total", "_undeleted", "is_stalled"),
+        *("_sent", "_session", "_spending", "_total", "_undeleted", "_unsent", "_unsent_bytes", "is_stalled"),
     )
 
     def __init__(self, session: str, link: AgentLink, receipts: Receipts, metrics: Metrics, spending: Spending) -> None:
@@ -48,16 +53,37 @@ class ReceiptReader:
         self._pushed: deque[tuple[int, PushedReceipts]] = deque()  # not confirmed, with their numbers
         self._copies: dict[Place, str] = {}  # of pushed ones -> the entry of the stream that has them too
         self._total = 0  # of those that were pushed
+        self._unsent: list[bytes] = []  # pushed ones that wait for others
+        self._unsent_bytes = 0
 
     def push(self, receipts: PushedReceipts) -> bool:
         """Sends receipts that came by themselves. False if there is no room: then they wait in the stream."""
         if len(self._pushed) >= MAX_PUSHED or self._link.output.room() == 0:
             return False
+        self._put_in_line(receipts.receipts.encode())
         self._total += 1
         self._pushed.append((self._total, receipts))
         self._metrics.receipts += receipts.count
-        self._link.send(_frame(self._place(), receipts.receipts.encode()))
         return True
+
+    def _put_in_line(self, texts: bytes) -> None:
+        """Its frame goes out in this turn of the event loop, or when an exchange with a busy store would be over."""
+        if self._unsent_bytes + len(texts) > FRAME_BYTES:
+            self._flush()
+        if not self._unsent:
+            loop, wait_s = asyncio.get_running_loop(), min(self._receipts.busy_s(), WAIT_MAX_S)
+            loop.call_later(wait_s, self._flush) if wait_s else loop.call_soon(self._flush)
+        self._unsent.append(texts)
+        self._unsent_bytes += len(texts)
+        self._link.output.reserve(len(texts))
+
+    def _flush(self) -> None:
+        """Sends what is in line, before the cursor covers anything else."""
+        if self._unsent:
+            texts, self._unsent = self._unsent, []
+            self._link.output.reserve(-self._unsent_bytes)
+            self._unsent_bytes = 0
+            self._link.send(_frame(self._place(), b",".join(texts)))
 
     def has(self, place: Place) -> bool:
         """Whether these were pushed and are not confirmed."""
@@ -96,6 +122,7 @@ class ReceiptReader:
         self._is_reading = False
         self._link.output.reserve(-READ_BYTES)
         if batches:
+            self._flush()
             self._cursor = batches[-1].cursor
             self._send([batch for batch in batches if not self._was_pushed(batch)])
         if self._has_more or batches:

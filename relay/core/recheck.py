@@ -39,6 +39,8 @@ class Recheck:
         )
         found = zip(addresses, registered, waiting, receipts, pushed, strict=True)
         for address, modes, has_mail, has_receipts, (pushed_to, total) in found:
+            if not (has_mail or has_receipts) and all(session.name in modes for session in by_address[address]):
+                continue  # most are idle
             present = [session for session in by_address[address] if self._is_served(session)]
             known = [session for session in present if session.name in modes]
             by_name = {session.name: session for session in known}

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from relay.core.agent_link import AgentLink
-from relay.core.intake import checked, not_granted, submit
+from relay.core.intake import not_granted, submit, within
 from relay.core.reply_buffer import ReplyBuffer
 from relay.core.spending import Spending
-from relay.errors import RelayError
+from relay.errors import Forbidden, RelayError
 from relay.protocol.message import Message
 from relay.protocol.unpacking import names_of
 from relay.store.draft import Draft
@@ -39,10 +39,15 @@ class SendQueue:
         if self._store.memory.is_short:
             self._refuse_all(self._store.memory.shortage(), raws)
             return
-        messages = []
+        try:
+            self._link.identity.require("send")
+        except Forbidden as error:
+            self._refuse_all(error, raws)
+            return
+        messages, tenant, most_bytes = [], self._link.tenant, self._store.settings.max_payload_bytes
         for raw in raws:
             try:
-                messages.append(checked(raw, self._link.identity, self._store.settings.max_payload_bytes))
+                messages.append(within(tenant, raw, most_bytes))
             except RelayError as error:
                 self._refuse(error, **({} if "id" in error.details else names_of(raw)))
         if not messages:
@@ -50,11 +55,10 @@ class SendQueue:
         self._spending.spend(len(messages), partial(self._spent, messages))
 
     def _spent(self, messages: list[Message], granted: int | None, retry_after_ms: int) -> None:
-        for n, message in enumerate(messages):
-            if granted is not None and n < granted:
-                submit(self._store, self._metrics, self._link.address, message, self._answered, via=self._session)
-            else:
-                self._refuse(not_granted(granted, retry_after_ms), id=message.id, to=message.to)
+        allowed = messages[: granted or 0]
+        submit(self._store, self._metrics, self._link.address, allowed, self._answered, via=self._session)
+        for message in messages[len(allowed) :]:
+            self._refuse(not_granted(granted, retry_after_ms), id=message.id, to=message.to)
 
     def _answered(self, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
         if error is not None:

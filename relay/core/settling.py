@@ -1,5 +1,6 @@
 """Settling: the settlements of one client, rate-limited and answered."""
 
+from functools import partial
 from typing import Any
 
 from relay.core.agent_link import AgentLink
@@ -71,38 +72,42 @@ class SessionSettling:
             self._store.settling.settle(settlement)
 
     def _settle(self, how: How, received: Ack | Nack | Release | Touch, extra: tuple[Any, ...] = ()) -> None:
-        entries, confirm = received.entries, received.confirm
-
-        def answer(refusals: dict[str, str] | None) -> None:
-            self._replies.done(len(settlement.entries))
-            self._settled(how, settlement.entries, refusals, confirm)
-
-        def spent(granted: int | None, retry_after_ms: int) -> None:
-            self._leave_unsettled(settlement, granted, retry_after_ms)
-            if settlement.entries:
-                self._store.settling.settle(settlement)
-
+        entries, confirm = list(dict.fromkeys(received.entries)), received.confirm
         if not self.may_hold:
             self._settled(how, entries, dict.fromkeys(entries, "lock_lost"), confirm)
             return
         settlement = Settlement(
-            *(how, self._link.address, self._holder, entries, answer),
+            *(how, self._link.address, self._holder, entries, partial(self._answered, how, entries, confirm)),
             backlog_end=self._pump.backlog_end,
             timed=self._is_timed,
             extra=extra,
             rows=self._kept(entries) if how == "ack" else None,
         )
-        self._replies.expect(len(settlement.entries))
-        self._spending.spend(len(settlement.entries), spent, SETTLING[how])
+        self._replies.expect(len(entries))
+        self._spending.spend(len(entries), partial(self._spent, settlement), SETTLING[how])
+
+    def _spent(self, settlement: Settlement, granted: int | None, retry_after_ms: int) -> None:
+        self._leave_unsettled(settlement, granted, retry_after_ms)
+        if settlement.entries:
+            self._store.settling.settle(settlement)
+
+    def _answered(self, how: How, entries: list[str], confirm: bool, refusals: dict[str, str] | None) -> None:
+        """It knows the entries and not their settlement, which knows it: no circle is left for the collector."""
+        self._replies.done(len(entries))
+        self._settled(how, entries, refusals, confirm)
 
     def _kept(self, entries: list[str]) -> list[Taken] | None:
         """The deliveries of these entries, if all are held here at priority 0 and not acked yet."""
-        found = [row for entry in set(entries) if (row := self._pump.held.get(entry)) is not None and "p" not in entry]
-        if len(found) < len(entries) or any(row.is_acked for row in found):
-            return None
-        for row in found:
+        held, rows = self._pump.held, list[Taken]()
+        for entry in entries:
+            row = held.get(entry)
+            if row is None or row.is_acked or "p" in entry:
+                for kept in rows:
+                    kept.is_acked = False
+                return None
             row.is_acked = True
-        return [self._pump.held[entry] for entry in entries]
+            rows.append(row)
+        return rows
 
     def _leave_unsettled(self, settlement: Settlement, granted: int | None, retry_after_ms: int) -> None:
         """Refuses the entries that the rate does not allow; they may be settled later."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from relay.telemetry.metrics import Metrics
 
-TURNS = 8  # 10,000 idle sockets must cost next to nothing
+TURNS = 16  # 10,000 idle sockets must cost next to nothing
 
 
 class Socket(Protocol):

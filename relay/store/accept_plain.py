@@ -1,7 +1,5 @@
 """The call of accept_plain.lua, which has only what ordinary messages need."""
 
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 from relay.store.draft import Draft
@@ -12,8 +10,6 @@ from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
 
 PUSH_BODY_BYTES = 8_192  # a larger message is not pushed: its recipient's instance asks when it has room
-
-_thread_key = attrgetter("thread_key")
 
 
 def by_mailbox(drafts: list[Draft]) -> dict[str, list[Draft]]:
@@ -28,7 +24,7 @@ def by_mailbox(drafts: list[Draft]) -> dict[str, list[Draft]]:
 
 
 def encode(encoder: ScriptEncoder, shard: int, drafts: list[Draft]) -> bytes:
-    """In the order of the script's header."""
+    """In the order of the script's header, which `drafts` has from here on."""
     keys, settings, now_ms = encoder.keys, encoder.settings, encoder.clock.now_ms()
     mailboxes = by_mailbox(drafts)
     in_order: list[Draft] = []
@@ -38,6 +34,7 @@ def encode(encoder: ScriptEncoder, shard: int, drafts: list[Draft]) -> bytes:
     for drafts_of in mailboxes.values():
         in_order += drafts_of
         shapes.append(_shape(drafts_of, threads, lengths))
+    drafts[:] = in_order
     run_counts, sizes, smalls = zip(*shapes, strict=True)
     timed: list[int] = []
     for n, draft in enumerate(in_order):
@@ -85,15 +82,13 @@ def answer(drafts: list[Draft], outcome: Outcome) -> list[Draft]:
     """Tells what was stored; returns what accept.lua must look at."""
     _, _, first_seqs, handles = outcome
     left: list[Draft] = []
-    n = 0
-    runs = (run for drafts_of in by_mailbox(drafts).values() for _, run in groupby(drafts_of, _thread_key))
-    for seq, run in zip(first_seqs, runs, strict=True):
-        for draft in run:
-            handle = handles[n]
-            n += 1
-            if handle:
-                draft.answer(draft, Stored(handle.decode(), seq))
-                seq += 1
-            else:
-                left.append(draft)
+    next_run, thread, seq = iter(first_seqs), "", 0
+    for draft, handle in zip(drafts, handles, strict=True):
+        if draft.thread_key != thread:
+            thread, seq = draft.thread_key, next(next_run)
+        if handle:
+            draft.answer(draft, Stored(handle.decode(), seq))
+            seq += 1
+        else:
+            left.append(draft)
     return left

@@ -8,20 +8,21 @@ from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
 from relay.store.taken import Taken
 
+TAB = "\t"
+SEQ, ACCEPTED_AT, RECEIPT, TIMED, VIA = 0, 1, 6, 8, 9  # columns of opts; see shard.lua
 RUN_BYTES = 4_096  # of receipts in one entry of the outbox, so that a number of them is also a bound in bytes
 
 
 class HeldAck:
     """Acks of one session, with the deliveries that it kept."""
 
-    __slots__ = ("address", "backlog_end", "holder", "is_timed", "rows", "tenant")
+    __slots__ = ("address", "holder", "is_timed", "rows", "tenant")
 
-    def __init__(self, address: str, holder: str, rows: list[Taken], backlog_end: str, is_timed: bool) -> None:
+    def __init__(self, address: str, holder: str, rows: list[Taken], is_timed: bool) -> None:
         self.address = address
         self.tenant = address[: address.index("/") + 1]  # as an address of it begins
         self.holder = holder
         self.rows = rows
-        self.backlog_end = _order(backlog_end)
         self.is_timed = is_timed
 
 
@@ -50,27 +51,25 @@ class Writing:
 
     def _add(self, ack: HeldAck, row: Taken) -> int:
         key, _, thread, _, size = row.head.rsplit("\t", 4)
-        seq, accepted_at, _, _, _, _, receipt, _, timed, *via = row.opts.split("\t")
-        entry, now_ms = row.entry, self._now_ms
+        opts, entry, now_ms = row.opts.split("\t"), row.entry, self._now_ms
         self.keys.append(key)
         self.records.append(f"acked\t{now_ms}\t{entry}\t{row.attempt}")
         self.events.append(
             f"acked\t{now_ms}\t{entry}\t\t{row.attempt}\t{ack.holder}\t\t\t\t{row.taken_at_ms}\t{key}\t\t\t\t"
         )
-        pair, _, id = key.rpartition("\t")
         if thread:
-            self.threads.append(f"{pair}\t{thread}\t{int(seq):016d}")
-        if timed == "1" or ack.is_timed:
+            self.threads.append(f"{key.rpartition(TAB)[0]}\t{thread}\t{int(opts[SEQ]):016d}")
+        if opts[TIMED] == "1" or ack.is_timed:
             self.due += (f"hold\t{ack.address}\t{entry}", f"ttl\t{ack.address}\t{entry}")
-        if receipt != "0":
-            was_stored = "true" if _order(entry) <= ack.backlog_end else "false"
+        if opts[RECEIPT] != "0":
+            _, _, sender, id = key.split("\t")
             quoted = id if '"' not in id and "\\" not in id else id.replace("\\", "\\\\").replace('"', '\\"')
-            sender = ack.tenant + pair[pair.rindex("\t") + 1 :]
             text = (
-                f'{{"id":"{quoted}","to":"{ack.address}","state":"delivered","was_stored":{was_stored},'
-                f'"attempt":{row.attempt},"at_ms":{now_ms},"latency_ms":{max(0, now_ms - int(accepted_at))}}}'
+                f'{{"id":"{quoted}","to":"{ack.address}","state":"delivered",'
+                f'"was_stored":{"true" if row.was_stored else "false"},'
+                f'"attempt":{row.attempt},"at_ms":{now_ms},"latency_ms":{max(0, now_ms - int(opts[ACCEPTED_AT]))}}}'
             )
-            self._receipt(via[0] if via else "", sender, text)
+            self._receipt(opts[VIA] if len(opts) > VIA else "", ack.tenant + sender, text)
         return int(size)
 
     def _receipt(self, via: str, sender: str, text: str) -> None:
@@ -119,8 +118,3 @@ def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Numb
     ]
     count = len(names) + len(boxes)
     return encode_command("EVALSHA", script("ack_plain").sha, count, *names, *boxes, *arguments)
-
-
-def _order(entry: str) -> tuple[int, int]:
-    milliseconds, _, number = entry.partition("-")
-    return int(milliseconds), int(number)

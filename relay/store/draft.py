@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from operator import attrgetter
+from typing import NamedTuple
 
 import orjson
+from msgspec import Raw
 
 from relay.protocol.columns import escape
 from relay.protocol.message import Message
@@ -43,13 +45,33 @@ class Draft:
     is_plain: bool  # whether accept_plain.lua may store it
 
 
+class Options(NamedTuple):
+    """What the options of a message, its session and the time of its arrival become in the store."""
+
+    at_ms: int
+    via: str
+    priority: int
+    expires_at: int
+    is_timed: bool
+    is_plain: bool
+    task_lives_ms: int
+    thread: str  # as a column
+    rest: str  # of the head, but for the size
+    opts: str
+    end_of_body: bytes
+
+
 class Drafting:
-    """Encodes messages as the scripts store them. A payload is serialised here, once."""
+    """Encodes messages as the scripts store them. A payload is serialised here, once.
+
+    Most messages have no options, and many come at once: for those the options are encoded once a millisecond.
+    """
 
     def __init__(self, keys: Keys, settings: Settings, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
         self._ttl_ms = settings.message_ttl_s * 1_000
+        self._none: Options | None = None  # the latest, of messages without options
 
     def lives_ms(self, message: Message) -> int:
         """How long a message may live: its own TTL, if that is shorter than the relay's."""
@@ -66,50 +88,68 @@ class Drafting:
         is_part: bool = False,
     ) -> Draft:
         """`via` is the session that sent it, which hears first how it ends."""
-        draft, now_ms = Draft(), self._clock.now_ms()
-        to = draft.to = message.to
-        priority = draft.priority = message.priority
-        draft.sender, draft.id, draft.thread, draft.answer = sender, message.id, message.thread, answer
+        if is_part or _options_of(message) != _NO_OPTIONS:
+            options = self._options(message, self._clock.now_ms(), via, reply_to_task_only, is_part)
+        else:
+            options = self._without_options(message, via)
+        draft, to, id, payload = Draft(), message.to, message.id, bytes(message.payload)
+        draft.sender, draft.to, draft.id, draft.thread, draft.answer = sender, to, id, message.thread, answer
+        draft.expires_at, draft.is_timed, draft.is_plain = options.expires_at, options.is_timed, options.is_plain
+        draft.priority, draft.task_lives_ms, draft.opts = options.priority, options.task_lives_ms, options.opts
+        pair = pair_key(sender, to)
         draft.shard = self._keys.shard(to)
-        own_ttl_ms = self.lives_ms(message)
-        expires_at = draft.expires_at = now_ms + own_ttl_ms
-        is_timed = draft.is_timed = own_ttl_ms < self._ttl_ms
+        size = draft.size = len(payload)
+        draft.key = f"{pair}\t{id}"
+        draft.thread_key = f"{pair}\t{options.thread}"
+        draft.rest = f"{options.rest}{size}"
+        # The fields of a delivery that never change, as JSON without its braces.
+        draft.body = b'"id":%b,"from":"%b","priority":%d,"payload":%b%b' % (
+            *(orjson.dumps(id), sender.encode(), draft.priority, payload, options.end_of_body),
+        )
+        return draft
+
+    def _without_options(self, message: Message, via: str) -> Options:
+        now_ms, options = self._clock.now_ms(), self._none
+        if options is None or options.at_ms != now_ms or options.via != via:
+            options = self._none = self._options(message, now_ms, via)
+        return options
+
+    def _options(
+        self, message: Message, now_ms: int, via: str, reply_to_task_only: bool = False, is_part: bool = False
+    ) -> Options:
+        priority, own_ttl_ms = message.priority, self.lives_ms(message)
+        expires_at = now_ms + own_ttl_ms
+        is_timed = own_ttl_ms < self._ttl_ms
         not_before = now_ms + int(message.delay_s * 1_000) if message.delay_s else 0
         ack_ms = int(message.ack_timeout_s * 1_000) if message.ack_timeout_s else 0
-        draft.is_plain = not (priority or not_before or ack_ms)
         timed = 1 if is_timed or not_before or ack_ms else 0
         request = (2 if reply_to_task_only else 1) if message.request else 0
-        draft.task_lives_ms = own_ttl_ms if request else 0
         receipt = 2 if message.receipt == "all" else int(message.receipt)
-        payload = bytes(message.payload)
-        size = draft.size = len(payload)
-        pair = pair_key(sender, to)
         thread = escape(message.thread) if message.thread else ""
         kind = escape(message.type) if message.type else ""
-        draft.key = f"{pair}\t{message.id}"
-        draft.thread_key = f"{pair}\t{thread}"
-        draft.rest = f"{kind}\t{thread}\t{priority}\t{size}"
-        draft.opts = (
-            f"{now_ms}\t{expires_at}\t{not_before}\t{message.max_attempts}\t{ack_ms}\t{receipt}\t{request}\t{timed}"
-            f"\t{via}"
+        return Options(
+            at_ms=now_ms,
+            via=via,
+            priority=priority,
+            expires_at=expires_at,
+            is_timed=is_timed,
+            is_plain=not (priority or not_before or ack_ms),
+            task_lives_ms=own_ttl_ms if request else 0,
+            thread=thread,
+            rest=f"{kind}\t{thread}\t{priority}\t",
+            opts=f"{now_ms}\t{expires_at}\t{not_before}\t{message.max_attempts}\t{ack_ms}\t{receipt}\t{request}\t{timed}\t{via}",
+            end_of_body=_end_of_body(message, now_ms, expires_at) + (b',"more":true' if is_part else b""),
         )
-        draft.body = _body(sender, message, payload, now_ms, expires_at) + (b',"more":true' if is_part else b"")
-        return draft
 
 
 _RARE = ("type", "thread", "reply_to", "headers", "signature")
-_rare_of = attrgetter(*_RARE)
-_NONE_OF_THEM = (None,) * len(_RARE)
+_options_of = attrgetter(*_RARE, "priority", "ttl_s", "delay_s", "max_attempts", "ack_timeout_s", "receipt", "request")
+_NO_OPTIONS = _options_of(Message(id="", to="", payload=Raw(b"")))
 
 
-def _body(sender: str, message: Message, payload: bytes, now_ms: int, expires_at: int) -> bytes:
-    """The fields of a delivery that never change, as JSON without its braces."""
-    body = b'"id":%b,"from":"%b","priority":%d,"payload":%b,"sent_at_ms":%d,"expires_at_ms":%d,"request":%b' % (
-        *(orjson.dumps(message.id), sender.encode(), message.priority, payload, now_ms, expires_at),
-        b"true" if message.request else b"false",
-    )
-    rare = _rare_of(message)
-    if rare != _NONE_OF_THEM:
-        fields = {name: value for name, value in zip(_RARE, rare, strict=True) if value is not None}
-        return b"%b,%b" % (body, orjson.dumps(fields)[1:-1])
-    return body
+def _end_of_body(message: Message, now_ms: int, expires_at: int) -> bytes:
+    """What follows the payload."""
+    request = b"true" if message.request else b"false"
+    end = b',"sent_at_ms":%d,"expires_at_ms":%d,"request":%b' % (now_ms, expires_at, request)
+    rare = {name: value for name in _RARE if (value := getattr(message, name)) is not None}
+    return b"%b,%b" % (end, orjson.dumps(rare)[1:-1]) if rare else end

@@ -44,6 +44,7 @@ class Keys:
         self.rounds = f"{prefix}:rounds"  # HASH: worker -> its last round: at_ms, process, done, took_ms, every_s
         self.anomaly_totals = f"{prefix}:anomaly_totals"  # HASH: kind -> how many anomalies were raised
         self.first_lane = lru_cache(maxsize=65_536)(self._first_lane)
+        self.receipts = lru_cache(maxsize=65_536)(self._receipts)
         self.observed = f"{prefix}:observed"  # STRING: up to where the observer has read each event log (JSON)
 
     def lease(self, duty: str) -> str:
@@ -87,7 +88,7 @@ class Keys:
         """STREAM: the dead-letter box."""
         return f"{self.tag(self.shard(address))}dead:{address}"
 
-    def receipts(self, address: str) -> str:
+    def _receipts(self, address: str) -> str:
         """STREAM: receipts waiting for a sender."""
         return f"{self.tag(self.shard(address))}receipts:{address}"
 

@@ -96,8 +96,9 @@ class Receipts:
 
     def confirmed(self, pushed: PushedReceipts) -> None:
         """The sender has confirmed them."""
-        self._confirmed.append(pushed.place)
-        self.done(*pushed.place)
+        place = pushed.place
+        self._confirmed.append(place)
+        self.done(*place)
 
     def was_confirmed(self, place: Place) -> bool:
         """Whether a sender has confirmed them lately: a copy may come late."""
@@ -107,6 +108,10 @@ class Receipts:
         """The sender has confirmed what an outbox entry holds, or it was forwarded."""
         self._leaving.add((shard, outbox_entry))
         self._done.put(shard, (shard, outbox_entry))
+
+    def busy_s(self) -> float:
+        """How long an exchange with the store takes now; 0 while it has nothing to do."""
+        return self._pipeline.busy_s()
 
     async def left_in_outbox(
         self, shard: int, after: str, older_than_ms: int, limit: int

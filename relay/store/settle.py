@@ -1,7 +1,7 @@
 """Settling: ack, nack, release, touch and reply, each executed once, in the order of the requests."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal
 
 import orjson
@@ -31,7 +31,8 @@ Refusals = dict[str, str]  # handle -> "lock_lost" or "not_found"
 
 
 class Settlement:
-    """Entries settled in one way. `answer` gets the refused handles with their codes, or None if the store is away."""
+    """Entries, each once, settled in one way. `answer` gets the refused handles with their codes, or None if the store
+    is away."""
 
     __slots__ = ("address", "answer", "attempts", "backlog_end", "entries", "extra", "holder", "how", "rows", "timed")
 
@@ -42,7 +43,7 @@ class Settlement:
         how: How,
         address: str,
         holder: str,
-        entries: Iterable[str],
+        entries: list[str],
         answer: Callable[[Refusals | None], None],
         *,
         backlog_end: str = "0-0",
@@ -55,7 +56,7 @@ class Settlement:
         self.rows = rows  # of an ack: the deliveries themselves, if its holder has kept them all
         self.address = address
         self.holder = holder
-        self.entries = list(dict.fromkeys(entries))
+        self.entries = entries
         self.answer = answer
         self.backlog_end = backlog_end
         self.timed = timed
@@ -146,7 +147,7 @@ class Settling:
 
     def _encode_plain(self, shard: int, acks: list[Settlement], number: Number) -> bytes:
         held = [
-            HeldAck(*holder, [row for ack in own for row in ack.rows or []], own[0].backlog_end, own[0].timed)
+            HeldAck(*holder, [row for ack in own for row in ack.rows or []], own[0].timed)
             for holder, own in _by_holder(acks).items()
         ]
         return encode_plain(self._encoder, shard, held, number, self._settings.mailbox_max_messages // 2)

@@ -13,4 +13,5 @@ class Taken(Struct, gc=False, eq=False):
     opts: str
     body: bytes
     taken_at_ms: int = 0  # when its holder got it
+    was_stored: bool = False  # whether it had been accepted before its session began
     is_acked: bool = False  # its holder has said so: it is believed once, for two acks may share a call

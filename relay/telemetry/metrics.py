@@ -43,6 +43,13 @@ class Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
+    def observe_all(self, values: Iterable[float]) -> None:
+        bounds, counts, total = self._bounds, self._counts, 0.0
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            total += value
+        self._sum += total
+
     def family(self, name: str, doc: str) -> HistogramMetricFamily:
         buckets, total = self.buckets()
         return HistogramMetricFamily(name, doc, buckets=buckets, sum_value=total)

@@ -218,7 +218,7 @@ class Connection:
 
     async def _listen(self) -> None:
         """Hands the client's frames to the session until the socket is closed."""
-        self._ws.take(self._take)
+        self._ws.take(self._take, self._heard)
         while (data := await self._next_text()) is not None:
             if self._session is not None and not self._writer.is_over:
                 self._session.receive(data)
@@ -240,6 +240,10 @@ class Connection:
             self._instance.spawn(self._end(WSCloseCode.INTERNAL_ERROR))
             return False
         return not self._changes_role and session.replies.has_capacity() and self._output.room() > 0
+
+    def _heard(self) -> None:
+        """A pong: the client is alive."""
+        self._heard_at = time.monotonic()
 
     async def _until_ready(self) -> None:
         """Returns when the next frame may be dealt with."""
@@ -309,7 +313,7 @@ class Connection:
 
     def tick(self, now: float) -> None:
         """Sends pings, and closes a silent, slow or expired session."""
-        settings = self._instance.settings
+        session, settings = self._session, self._instance.settings
         if self._output.is_stuck(now):
             self.close("slow", 1_000)
         else:
@@ -320,14 +324,11 @@ class Connection:
             self._pinged_at = now
             if not self._writer.is_over:
                 self._writer.write_now(PING)
-        if self._session is not None and self._session.identity.has_expired():
-            self.close("token_expired")
-        if (
-            self._close_code
-            and self._session is not None
-            and self._instance.drain.may_close(self._session, now - self._asked_at)
-        ):
-            self._instance.spawn(self._end(self._close_code))
+        if session is not None:
+            if session.identity.has_expired():
+                self.close("token_expired")
+            if self._close_code and self._instance.drain.may_close(session, now - self._asked_at):
+                self._instance.spawn(self._end(self._close_code))
 
     # -- the close
 

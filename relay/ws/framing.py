@@ -82,11 +82,15 @@ class FrameQueue(WebSocketDataQueue):
     """
 
     taker: Taker | None = None  # says whether it goes on; else the listener has to look after something
+    heard: Callable[[], None]  # told of pongs, once there is a taker
     is_awaited = False
     _protocol: Any  # the connection, which counts what is not whole
     _taken = 0
 
     def feed_data(self, data: Any, size: int) -> None:
+        if data.type is WSMsgType.PONG and self.taker is not None:
+            self.heard()
+            return
         if (
             self.taker is None
             or not self.is_awaited
@@ -126,9 +130,9 @@ class Socket(web.WebSocketResponse):
         request.protocol.set_parser(self._parser)
         request.protocol.keep_alive(False)
 
-    def take(self, taker: Taker) -> None:
-        """From now on frames need not wait to be received."""
-        self._reader.taker = taker
+    def take(self, taker: Taker, heard: Callable[[], None]) -> None:
+        """From now on frames need not wait to be received. Pongs are only heard."""
+        self._reader.heard, self._reader.taker = heard, taker
 
     def has_frames(self) -> bool:
         """Whether some have come and were not received yet."""

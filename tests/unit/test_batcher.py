@@ -100,3 +100,14 @@ def test_a_call_that_is_made_anew_keeps_the_number_of_its_exchange() -> None:
     command.encode_anew()
 
     assert command.packet == b"exchange 1"
+
+
+def test_a_store_is_busy_for_as_long_as_its_last_exchange_took_while_another_is_under_way() -> None:
+    pipeline = CommandPipeline(home_at("redis://127.0.0.1:1"))
+    (master,) = pipeline.masters.all
+    pipeline.answered(0.5)
+
+    at_rest = pipeline.busy_s()
+    master.under_way = [Command(b"", lambda _: None)]
+
+    assert (at_rest, pipeline.busy_s()) == (0.0, 0.5)

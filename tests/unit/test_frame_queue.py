@@ -8,6 +8,8 @@ from aiohttp import WSMessage, WSMsgType
 
 from relay.ws.framing import FRAMES_A_TURN, LOOK, FrameQueue
 
+PONG = WSMessage(WSMsgType.PONG, b"", None)
+
 
 def text(data: bytes) -> WSMessage:
     return WSMessage(WSMsgType.TEXT, data, None)
@@ -18,13 +20,17 @@ class Client:
 
     def __init__(self, goes_on: bool = True) -> None:
         self.queue = FrameQueue(Mock(_reading_paused=False), 1_000, loop=asyncio.get_running_loop())
-        self.queue.taker = self.take
+        self.queue.taker, self.queue.heard = self.take, self.hear
+        self.pongs = 0
         self.goes_on = goes_on
         self.taken: list[bytes] = []
 
     def take(self, data: bytes) -> bool:
         self.taken.append(data)
         return self.goes_on
+
+    def hear(self) -> None:
+        self.pongs += 1
 
     def send(self, *frames: WSMessage) -> None:
         for frame in frames:
@@ -45,6 +51,27 @@ async def test_a_frame_that_is_awaited_is_taken_at_once() -> None:
     assert client.taken == [b"1", b"2"]
     assert not listening.done()
     listening.cancel()
+
+
+async def test_a_pong_is_heard_and_wakes_nobody() -> None:
+    client = Client()
+    listening = await client.listening()
+
+    client.send(PONG)
+    await asyncio.sleep(0)
+
+    assert (client.pongs, client.taken, listening.done()) == (1, [], False)
+    listening.cancel()
+
+
+async def test_a_pong_before_authentication_is_a_frame_like_others() -> None:
+    client = Client()
+    client.queue.taker = None
+
+    client.send(PONG)
+
+    assert client.pongs == 0
+    assert (await client.queue.read()).type is WSMsgType.PONG
 
 
 async def test_a_frame_that_nobody_waits_for_waits() -> None:

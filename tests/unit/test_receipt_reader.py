@@ -1,10 +1,13 @@
 """Receipts of one session: each goes out once, and only what was confirmed is forgotten."""
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from relay.core.receipts import ReceiptReader
+import orjson
+
+from relay.core.receipts import FRAME_BYTES, ReceiptReader
 from relay.store.receipts import ReceiptBatch
 from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
@@ -20,7 +23,11 @@ class Stream:
         self.entries: list[str] = []
         self.places: dict[str, Place] = {}  # in outboxes, of some entries
         self.is_away = False
+        self.exchange_s = 0.0  # how long one takes, while it is busy
         self._confirmed: list[Place] = []
+
+    def busy_s(self) -> float:
+        return self.exchange_s
 
     def read(self, _: str, after: str, got: Callable[[list[ReceiptBatch] | None], None]) -> None:
         place = int(after.partition("-")[0])
@@ -44,13 +51,92 @@ class Client:
 
     def __init__(self, stream: Stream) -> None:
         self.got: list[bytes] = []
-        output = SimpleNamespace(room=lambda: 1_000, reserve=lambda _: None)
-        link = SimpleNamespace(address="acme/alice", output=output, send=self.got.append)
+        self.has_some = asyncio.Event()
+        self.reserved = 0
+        output = SimpleNamespace(room=lambda: 1_000, reserve=self._reserve)
+        link = SimpleNamespace(address="acme/alice", output=output, send=self._get)
         spending = SimpleNamespace(spend=lambda count, got, _: got(count, 0))
         self.reader = ReceiptReader(SESSION, *cast(Any, (link, stream, Metrics(), spending)))
 
+    def _get(self, frame: bytes) -> None:
+        self.got.append(frame)
+        self.has_some.set()
+
+    def _reserve(self, size: int) -> None:
+        self.reserved += size
+
+    async def push(self, *pushes: PushedReceipts) -> None:
+        """All in one turn of the event loop."""
+        for pushed in pushes:
+            assert self.reader.push(pushed)
+        await asyncio.sleep(0)
+
     def confirm(self, entry: str, pushed: int = 0) -> None:
         self.reader.confirm(f"{entry}.{SESSION}.{pushed}")
+
+
+def pushed(number: int, receipts: str = "{}") -> PushedReceipts:
+    return PushedReceipts(SESSION, 3, f"{number}-1", "acme/alice", 1, receipts)
+
+
+def cursors(client: Client) -> list[str]:
+    return [orjson.loads(frame)["cursor"] for frame in client.got]
+
+
+async def test_what_is_pushed_in_one_turn_goes_out_in_one_frame_with_one_cursor() -> None:
+    client = Client(Stream())
+
+    await client.push(pushed(1, '{"id":"m-1"}'), pushed(2, '{"id":"m-2"}'))
+    await client.push(pushed(3, '{"id":"m-3"}'))
+
+    frames = [orjson.loads(frame) for frame in client.got]
+    assert [[receipt["id"] for receipt in frame["receipts"]] for frame in frames] == [["m-1", "m-2"], ["m-3"]]
+    assert cursors(client) == [f"0-0.{SESSION}.2", f"0-0.{SESSION}.3"]
+
+
+async def test_what_is_pushed_while_the_store_is_busy_waits_for_others_and_not_for_long() -> None:
+    stream = Stream()
+    stream.exchange_s = 3_600.0
+    client = Client(stream)
+
+    await client.push(pushed(1))
+    before = list(client.got)
+    await client.push(pushed(2))
+    async with asyncio.timeout(10):
+        await client.has_some.wait()
+
+    assert before == []
+    assert cursors(client) == [f"0-0.{SESSION}.2"]
+
+
+async def test_a_frame_of_pushed_receipts_is_bounded_and_covers_only_what_it_has() -> None:
+    client = Client(Stream())
+    large = f'{{"id":"{"x" * FRAME_BYTES}"}}'
+
+    await client.push(pushed(1), pushed(2, large), pushed(3))
+
+    assert cursors(client) == [f"0-0.{SESSION}.{number}" for number in (1, 2, 3)]
+
+
+async def test_what_was_pushed_goes_out_before_what_is_read_from_the_stream_meanwhile() -> None:
+    stream = Stream()
+    client = Client(stream)
+    stream.entries = ["100-0"]
+
+    assert client.reader.push(PUSHED)
+    client.reader.read()
+
+    assert cursors(client) == [f"0-0.{SESSION}.1", f"100-0.{SESSION}.1"]
+
+
+async def test_receipts_that_wait_for_their_frame_count_as_output() -> None:
+    client = Client(Stream())
+
+    assert client.reader.push(PUSHED)
+    waiting = client.reserved
+    await asyncio.sleep(0)
+
+    assert (waiting, client.reserved) == (len(PUSHED.receipts), 0)
 
 
 def test_what_a_failover_brings_back_is_read_and_not_forgotten_unread() -> None:
@@ -99,10 +185,10 @@ def test_what_could_not_be_forgotten_is_forgotten_at_the_next_look() -> None:
     assert stream.entries == []
 
 
-def test_what_was_pushed_is_not_sent_from_the_stream_too_and_goes_with_its_confirmation() -> None:
+async def test_what_was_pushed_is_not_sent_from_the_stream_too_and_goes_with_its_confirmation() -> None:
     stream = Stream()
     client = Client(stream)
-    client.reader.push(PUSHED)
+    await client.push(PUSHED)
     stream.entries, stream.places = ["100-0", "200-0"], {"100-0": PUSHED.place}
 
     client.reader.read()
@@ -115,10 +201,10 @@ def test_what_was_pushed_is_not_sent_from_the_stream_too_and_goes_with_its_confi
     assert (before, after, stream.entries) == (["100-0", "200-0"], ["200-0"], [])
 
 
-def test_what_was_pushed_and_confirmed_is_not_sent_from_the_stream_too() -> None:
+async def test_what_was_pushed_and_confirmed_is_not_sent_from_the_stream_too() -> None:
     stream = Stream()
     client = Client(stream)
-    client.reader.push(PUSHED)
+    await client.push(PUSHED)
     client.confirm("0-0", pushed=1)
 
     stream.entries, stream.places = ["100-0"], {"100-0": PUSHED.place}

@@ -15,12 +15,12 @@ def some_sockets(count: int) -> tuple[Sockets, list[Mock]]:
 
 
 def test_each_has_its_turn_once_in_a_round() -> None:
-    sockets, opened = some_sockets(100)
+    sockets, opened = some_sockets(7 * TURNS)
 
     told = [sockets.in_turn() for _ in range(TURNS)]
 
     assert Counter(socket for some in told for socket in some) == Counter(opened)
-    assert max(map(len, told)) <= -(-100 // TURNS)
+    assert [len(some) for some in told] == [7] * TURNS
 
 
 def test_one_that_is_in_a_hurry_has_every_turn() -> None:

@@ -97,9 +97,13 @@ async def settle_entries(
     attempts = {entry: token.attempt for entry, token in entries.items()}
 
     def ask(answer: Callable[[Refusals | None], None]) -> None:
-        holder, backlog_end = first.consumer, first.backlog_end
         instance.store.settling.settle(
-            Settlement(how, address, holder, entries, answer, backlog_end=backlog_end, extra=extra, attempts=attempts)
+            Settlement(
+                *(how, address, first.consumer, list(entries), answer),
+                backlog_end=first.backlog_end,
+                extra=extra,
+                attempts=attempts,
+            )
         )
 
     if is_followed():

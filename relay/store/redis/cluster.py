@@ -162,7 +162,7 @@ class ClusterMasters(Masters):
         return StoreUnavailable(f"the store does not answer{which}; the same id again is safe")
 
     def answered(self, after_s: float) -> None:
-        self._pipeline.exchange_s(after_s)
+        self._pipeline.answered(after_s)
 
     # -- where a slot is
 

@@ -1,6 +1,6 @@
 """The masters that have the relay's keys: one, if there is one server."""
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from relay.errors import StoreUnavailable
@@ -13,7 +13,8 @@ from relay.store.redis.scripts import Script
 class Gathering(Protocol):
     """Where masters get commands from: the pipeline."""
 
-    exchange_s: Callable[[float], None]
+    def answered(self, after_s: float) -> None:
+        """An exchange has ended after this time."""
 
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what is gathered for these shards, or for all."""
@@ -85,4 +86,4 @@ class OneMaster(Masters):
         return StoreUnavailable("the store does not answer; the same id again is safe")
 
     def answered(self, after_s: float) -> None:
-        self._pipeline.exchange_s(after_s)
+        self._pipeline.answered(after_s)

@@ -35,6 +35,7 @@ class CommandPipeline:
         self.exchange = 0  # the number of the exchange whose commands are being made; see fence.lua
         self.batch_sizes: Callable[[float], None] = lambda _: None  # how many commands went out together
         self.exchange_s: Callable[[float], None] = lambda _: None  # how long each exchange took
+        self._took_s = 0.0  # and how long the last one did
         self._last_exchange = 0
         self.is_cluster = isinstance(server, Topology)
         self.publish_word = "SPUBLISH" if self.is_cluster else "PUBLISH"  # on a Cluster a channel is in one slot
@@ -91,7 +92,16 @@ class CommandPipeline:
             for master, reply in answers.items()
         }
 
+    def busy_s(self) -> float:
+        """How long an exchange takes now; 0 while a master has none under way."""
+        return self._took_s if all(master.under_way for master in self.masters.all) else 0.0
+
     # -- for the masters
+
+    def answered(self, after_s: float) -> None:
+        """An exchange has ended after this time."""
+        self._took_s = after_s
+        self.exchange_s(after_s)
 
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what waits for these shards, or for all."""
