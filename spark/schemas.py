@@ -71,7 +71,7 @@ MAILBOXES = StructType(
         StructField("died_at", LongType()),  # the rest: only of dead letters
         StructField("reason", StringType()),
         StructField("history", StringType()),
-        StructField("body", StringType(), False),  # the fields of the delivery as JSON, without its braces
+        StructField("body", StringType(), False),  # the payload, then as JSON the fields that few messages have
     ]
 )
 

@@ -12,6 +12,7 @@ import redis
 from msgspec import Raw
 from msgspec.structs import astuple
 
+from relay.core.deliver_frame import delivery
 from relay.protocol.message import Message
 from relay.settings import Settings
 from relay.store.clock import Clock
@@ -53,6 +54,12 @@ class HandClock(Clock):
 
 def a_message(id: str = "m-1", to: str = BOB, payload: Any = None, **fields: Any) -> Message:
     return Message(id=id, to=to, payload=Raw(orjson.dumps({"n": 1} if payload is None else payload)), **fields)
+
+
+def delivered(row: Taken) -> dict[str, Any]:
+    """A message as its recipient gets it."""
+    fields: dict[str, Any] = orjson.loads(delivery(row))
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +283,7 @@ class Desk:
         if not found:
             return None
         _, attempt = self.holders(address).get(entry, ("", 1))
-        return Taken(entry, attempt, 1, found[0][1]["head"], found[0][1]["opts"], b"")
+        return Taken(entry, attempt, found[0][1]["head"], found[0][1]["opts"], b"")
 
     def pushed_to(self, address: str = BOB) -> tuple[str, int] | None:
         """The session to which new mail is pushed, and how many more messages it may get."""

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from relay.core.lifecycle import came_at_ms
 from relay.core.output_budget import LARGEST_SHARE, Output
 from relay.store.accept_plain import PUSH_BODY_BYTES
 from relay.store.take import TakeResult
@@ -292,24 +291,3 @@ class DeliveryPump:
     def is_full(self) -> bool:
         """Whether the client holds as many messages as it may."""
         return len(self.held) >= self.window
-
-
-def deliver_frame(rows: Rows, backlog_end: str) -> bytes:
-    """Deliveries as the client gets them; `backlog_end` is the last entry that was there when it came.
-
-    What they say of the time before the session is noted on the rows, for the receipts."""
-    end_ms = came_at_ms(backlog_end)
-    deliveries = []
-    for row in rows:
-        entry, accepted_ms = row.entry, came_at_ms(row.entry)
-        row.was_stored = accepted_ms < end_ms or (accepted_ms == end_ms and _number(entry) <= _number(backlog_end))
-        deliveries.append(
-            b'{"entry":"%b","seq":%d,"attempt":%d,"was_stored":%b,%b}'
-            % (entry.encode(), row.seq, row.attempt, b"true" if row.was_stored else b"false", row.body)
-        )
-    return b'{"op":"deliver","messages":[%b]}' % b",".join(deliveries)
-
-
-def _number(entry: str) -> int:
-    """The number of an entry within its millisecond; what follows it names the lane."""
-    return int(entry.partition("-")[2].partition("p")[0])

@@ -27,15 +27,21 @@ Answer = Callable[[Draft, AcceptOutcome, RelayError | None], None]
 
 
 class Followed(Struct, gc=False):
-    """The fields of a message that logs and traces may show. Nothing else of its body is read."""
+    """The fields of a message that logs and traces may show."""
 
     id: str
     headers: dict[str, str] | None = None
     taken_ms: int = 0
 
 
+class _Traced(Struct):
+    """All that is read of a body."""
+
+    headers: dict[str, str] | None = None
+
+
 _followed: OrderedDict[tuple[str, str], Followed] = OrderedDict()  # address, entry -> what is held
-_decode = msgspec.json.Decoder(Followed).decode
+_decode = msgspec.json.Decoder(_Traced).decode
 
 
 def is_followed() -> bool:
@@ -101,8 +107,8 @@ async def recall(store: Store, address: str, entries: Iterable[str]) -> None:
 
 
 def _follow(address: str, entry: str, head: str, body: bytes, taken_ms: int) -> Followed:
-    message = _decode(without_payload(body, Head.parse(head).bytes))
-    message.taken_ms = taken_ms
+    names = Head.parse(head)
+    message = Followed(names.id, _decode(without_payload(body, names.bytes)).headers, taken_ms)
     _followed[address, entry] = message
     if len(_followed) > MOST_FOLLOWED:
         _followed.popitem(last=False)

@@ -15,6 +15,7 @@ from relay.core.intake import submit_and_wait
 from relay.errors import ConfigurationError
 from relay.protocol.message import Message
 from relay.settings import Settings
+from relay.store.body import payload_in, without_payload
 from relay.store.store import Store
 from relay.telemetry.metrics import Metrics
 
@@ -26,10 +27,9 @@ TO_TASK_ONLY = 2  # a request whose reply goes to its task, not to a mailbox
 Row = dict[str, Any]  # of the table MAILBOXES, docs/pipeline.md
 
 
-class _Body(Struct):
-    """The fields of the recipient's body that the row has nowhere else."""
+class _Rest(Struct):
+    """The fields of the body beside the payload; of type and thread the row cannot tell empty from none."""
 
-    payload: Raw
     type: str | None = None
     thread: str | None = None
     reply_to: str | None = None
@@ -37,7 +37,7 @@ class _Body(Struct):
     headers: dict[str, str] | None = None
 
 
-_body = msgspec.json.Decoder(_Body)
+_rest = msgspec.json.Decoder(_Rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def message_of(row: Row, now_ms: int) -> Message | None:
 
     A dead letter has its whole time again and no delay, as when it is revived.
     """
-    body = _body.decode("{" + row["body"] + "}")
+    body, size = row["body"].encode(), row["bytes"]
+    rest = _rest.decode(without_payload(body, size))
     lives = row["box"] == "mailbox"
     left_ms = row["expires_at"] - now_ms
     if lives and left_ms <= 0:
@@ -90,10 +91,10 @@ def message_of(row: Row, now_ms: int) -> Message | None:
     return Message(
         id=row["id"],
         to=address_of(row),
-        payload=body.payload,
-        type=body.type,
-        thread=body.thread,
-        reply_to=body.reply_to,
+        payload=Raw(payload_in(body, size)),
+        type=rest.type,
+        thread=rest.thread,
+        reply_to=rest.reply_to,
         priority=row["priority"],
         ttl_s=left_ms / 1_000 if lives else None,
         delay_s=max(0, row["not_before"] - now_ms) / 1_000 if lives else 0,
@@ -101,8 +102,8 @@ def message_of(row: Row, now_ms: int) -> Message | None:
         ack_timeout_s=row["ack_timeout_ms"] / 1_000 or None,
         receipt="all" if row["receipt"] == 2 else row["receipt"] == 1,
         request=row["request"] > 0,
-        signature=body.signature,
-        headers=body.headers,
+        signature=rest.signature,
+        headers=rest.headers,
     )
 
 

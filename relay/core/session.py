@@ -8,7 +8,8 @@ from typing import Any
 from relay.auth import Identity
 from relay.core.agent_link import AgentLink
 from relay.core.control_frames import ControlFrames
-from relay.core.delivery import DeliveryPump, deliver_frame
+from relay.core.deliver_frame import deliver_frame
+from relay.core.delivery import DeliveryPump
 from relay.core.lifecycle import note_taken
 from relay.core.output_budget import Output
 from relay.core.receipts import ReceiptReader

@@ -102,10 +102,7 @@ class Drafting:
         draft.key = f"{pair}\t{id}"
         draft.thread_key = f"{pair}\t{options.thread}"
         draft.rest = f"{options.rest}{size}"
-        # The fields of a delivery that never change, as JSON without its braces.
-        draft.body = b'"id":%b,"from":"%b","priority":%d,"payload":%b%b' % (
-            *(orjson.dumps(id), sender.encode(), draft.priority, payload, options.end_of_body),
-        )
+        draft.body = payload + options.end_of_body
         return draft
 
     def _without_options(self, message: Message, via: str) -> Options:
@@ -138,7 +135,7 @@ class Drafting:
             thread=thread,
             rest=f"{kind}\t{thread}\t{priority}\t",
             opts=f"{now_ms}\t{expires_at}\t{not_before}\t{message.max_attempts}\t{ack_ms}\t{receipt}\t{request}\t{timed}\t{via}",
-            end_of_body=_end_of_body(message, now_ms, expires_at) + (b',"more":true' if is_part else b""),
+            end_of_body=_end_of_body(message) + (b',"more":true' if is_part else b""),
         )
 
 
@@ -147,9 +144,7 @@ _options_of = attrgetter(*_RARE, "priority", "ttl_s", "delay_s", "max_attempts",
 _NO_OPTIONS = _options_of(Message(id="", to="", payload=Raw(b"")))
 
 
-def _end_of_body(message: Message, now_ms: int, expires_at: int) -> bytes:
+def _end_of_body(message: Message) -> bytes:
     """What follows the payload."""
-    request = b"true" if message.request else b"false"
-    end = b',"sent_at_ms":%d,"expires_at_ms":%d,"request":%b' % (now_ms, expires_at, request)
     rare = {name: value for name in _RARE if (value := getattr(message, name)) is not None}
-    return b"%b,%b" % (end, orjson.dumps(rare)[1:-1]) if rare else end
+    return b"," + orjson.dumps(rare)[1:-1] if rare else b""

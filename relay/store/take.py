@@ -142,14 +142,14 @@ def _pushed(field: bytes | None) -> tuple[str, int]:
 
 
 def _answer(rows: Any) -> TakeAnswer:
-    """One result of take.lua: a word, or {gone, is_cut, credits, pushed, handle, attempt, seq, head, opts, body, …}."""
+    """One result of take.lua: a word, or {gone, is_cut, credits, pushed, handle, attempt, head, opts, body, …}."""
     if rows == b"busy":
         return NotTaken.BUSY
     if rows == b"gone":
         return NotTaken.GONE
     taken = [
-        Taken(entry.decode(), attempt, seq, head.decode(), opts.decode(), body)
-        for entry, attempt, seq, head, opts, body in zip(*[iter(rows[4:])] * 6, strict=True)
+        Taken(entry.decode(), attempt, head.decode(), opts.decode(), body)
+        for entry, attempt, head, opts, body in zip(*[iter(rows[4:])] * 5, strict=True)
     ]
     place = rows[1].decode() if isinstance(rows[1], bytes) else ""
     return TakeResult([entry.decode() for entry in rows[0]], taken, rows[1] == 1, rows[2], rows[3], place)

@@ -4,11 +4,10 @@ from msgspec import Struct
 
 
 class Taken(Struct, gc=False, eq=False):
-    """One delivery: the static part of the frame is in `body`. Head and opts are kept for its settlement."""
+    """One delivery. Head and opts, which shard.lua describes, are kept for its settlement."""
 
     entry: str
     attempt: int
-    seq: int
     head: str
     opts: str
     body: bytes

@@ -57,17 +57,16 @@ def _lines(text: bytes) -> list[list[str]]:
 
 
 def _pushes(flat: list[Any]) -> list[Push]:
-    """Parses session, total, count, and for each message: handle, seq, head, opts, body."""
+    """Parses session, total, count, and for each message: handle, head, opts, body."""
     pushes = []
     n = 0
     while n < len(flat):
         session, total, count = flat[n : n + 3]
         n += 3
         rows = [
-            Taken(flat[at], 1, flat[at + 1], flat[at + 2], flat[at + 3], flat[at + 4].encode())
-            for at in range(n, n + 5 * count, 5)
+            Taken(flat[at], 1, flat[at + 1], flat[at + 2], flat[at + 3].encode()) for at in range(n, n + 4 * count, 4)
         ]
-        n += 5 * count
+        n += 4 * count
         pushes.append(Push(session, total, rows))
     return pushes
 

@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from relay.core import delivery
-from relay.core.delivery import TAKE_BYTES, DeliveryPump, deliver_frame
+from relay.core.deliver_frame import deliver_frame
+from relay.core.delivery import TAKE_BYTES, DeliveryPump
 from relay.core.output_budget import Output, OutputBudget
 from relay.store.take import TakeResult
 from relay.store.taken import Taken
@@ -71,7 +72,7 @@ class Client:
 
 
 def a_row(entry: str) -> Taken:
-    return Taken(entry, 1, 1, "acme\tbob\talice\tm-1\t\t\t0\t2", "1\t1\t2\t0\t0\t0\t1\t0\t0\t", b'"id":"m-1"')
+    return Taken(entry, 1, "acme\tbob\talice\tm-1\t\t\t0\t2", "1\t1\t2\t0\t0\t0\t1\t0\t0\t", b"17")
 
 
 def an_idle_client(window: int = 10, is_shared: bool = False) -> Client:

@@ -33,8 +33,8 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[memory.InMemorySpanExp
 
 def taken(entry: str = "1800000000000-0", attempt: int = 1, headers: str = SAMPLED) -> Taken:
     payload = b'{"id":"no"}'
-    body = b'"id":"m-1","from":"acme/alice","payload":%b,"headers":{"traceparent":"%b"}' % (payload, headers.encode())
-    return Taken(entry, attempt, 1, f"acme\tbob\talice\tm-1\t\t\t0\t{len(payload)}", "", body)
+    body = b'%b,"headers":{"traceparent":"%b"}' % (payload, headers.encode())
+    return Taken(entry, attempt, f"acme\tbob\talice\tm-1\t\t\t0\t{len(payload)}", "", body)
 
 
 def test_a_life_has_three_spans_below_the_senders(exported: memory.InMemorySpanExporter) -> None:

@@ -21,6 +21,7 @@ from relay.http.routes.dead import CODES, box_cursor
 from relay.http.routes.messages import mailbox_cursor
 from relay.http.schemas.acts import Act, Acted, ActedOn, Choice, Edit
 from relay.protocol.address import address, tenant_of
+from relay.store.body import payload_in, without_payload
 from relay.store.deadletters import DeadLetter
 from relay.store.head import Head
 from relay.store.lookup import PeekedMessage
@@ -194,9 +195,10 @@ async def _resend(instance: Instance, who: Identity, agent: str, one: Chosen, ed
 
 
 def _copy(one: Chosen, agent: str, new_id: str, edit: Edit) -> Raw:
-    before = msgspec.json.decode(b"{" + one.body + b"}", type=_Body)
-    copy: dict[str, Any] = {"to": agent, "id": new_id, "payload": orjson.Fragment(bytes(before.payload))}
-    copy |= {"priority": one.head.priority, "receipt": False, "headers": before.headers}
+    rest = msgspec.json.decode(without_payload(one.body, one.head.bytes), type=_Rest)
+    payload = orjson.Fragment(payload_in(one.body, one.head.bytes))
+    copy: dict[str, Any] = {"to": agent, "id": new_id, "payload": payload}
+    copy |= {"priority": one.head.priority, "receipt": False, "headers": rest.headers}
     copy |= {name: value for name, value in (("type", one.head.type), ("thread", one.head.thread)) if value}
     for name in Edit.__struct_fields__:
         value = getattr(edit, name)
@@ -206,8 +208,7 @@ def _copy(one: Chosen, agent: str, new_id: str, edit: Edit) -> Raw:
     return Raw(orjson.dumps(copy))
 
 
-class _Body(Struct):
-    """What a copy keeps of the original body."""
+class _Rest(Struct):
+    """What a copy keeps of the original body beside the payload."""
 
-    payload: Raw
     headers: dict[str, str] = {}

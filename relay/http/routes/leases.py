@@ -4,10 +4,10 @@ import time
 from contextlib import suppress
 from typing import Annotated
 
-import orjson
 from aiohttp import web
 from msgspec import Meta, Raw
 
+from relay.core.deliver_frame import delivery
 from relay.core.instance import Instance
 from relay.core.lifecycle import note_taken
 from relay.errors import (
@@ -110,15 +110,6 @@ async def _give_back(instance: Instance, address: str, entries: dict[str, LockTo
 
 
 def _delivery(row: Taken, token: LockToken) -> Raw:
-    """A Leased. Most of it is stored as JSON."""
-    return Raw(
-        b'{"entry":"%b","seq":%d,"attempt":%d,"was_stored":%b,"lock_token":%b,%b}'
-        % (
-            row.entry.encode(),
-            row.seq,
-            row.attempt,
-            b"true" if token.was_stored else b"false",
-            orjson.dumps(str(token)),
-            row.body,
-        )
-    )
+    """A Leased."""
+    row.was_stored = token.was_stored
+    return Raw(delivery(row, str(token)))

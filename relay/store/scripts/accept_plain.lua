@@ -74,7 +74,7 @@ if redis.call('EXISTS', paused) == 1 then
 end
 
 local counted, begun = {}, {}  -- thread key -> last sequence number given in this call; the keys themselves
-local first_seqs, handles, seq_of, head_of, opts_of = {}, {}, {}, {}, {}  -- by run; by message
+local first_seqs, handles, head_of, opts_of = {}, {}, {}, {}  -- by run; by message
 local noted, new_ids, new_threads, new_sizes, new_waiting = {}, {}, {}, {}, {}
 local new_pushes, ended_pushes = {}, {}
 local mail, rows = {}, {}  -- instance -> lines to tell it, messages to push to it
@@ -105,7 +105,7 @@ local function store(box, r, first, final)
     local number, key = string.format('%.0f', seq), ARGV[KEY + i]
     local head, opts = key .. '\t' .. ARGV[REST + i], number .. '\t' .. ARGV[OPTS + i]
     local id = redis.call('XADD', box, '*', 'head', head, 'opts', opts, 'body', ARGV[BODY + i])
-    handles[i], seq_of[i], head_of[i], opts_of[i] = id, seq, head, opts
+    handles[i], head_of[i], opts_of[i] = id, head, opts
     new_ids[#new_ids + 1] = key
     new_ids[#new_ids + 1] = id
     noted[#noted + 1] = 'e1'
@@ -148,8 +148,8 @@ local function push(m, box, depth_before, first, final)
   local n = #list
   list[n + 1], list[n + 2], list[n + 3], n = session, total + count, count, n + 3
   for i = first, past do
-    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = handles[i], seq_of[i], head_of[i], opts_of[i], ARGV[BODY + i]
-    n = n + 5
+    list[n + 1], list[n + 2], list[n + 3], list[n + 4] = handles[i], head_of[i], opts_of[i], ARGV[BODY + i]
+    n = n + 4
   end
   if past < final then
     ended_pushes[#ended_pushes + 1] = ARGV[ADDRESS + m]

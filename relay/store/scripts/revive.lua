@@ -27,12 +27,6 @@ local function renewed(opts)
   return table.concat({seq, book.now, text(book.now_ms + ttl_ms), 0, max_attempts, ack_ms, receipt, request, timed}, '\t'), seq
 end
 
--- The times come after the payload, which may hold such words of its own.
-local function renew_body(body)
-  local before, after = string.match(body, '^(.*)"sent_at_ms":%d+,"expires_at_ms":%d+(.*)$')
-  return before .. '"sent_at_ms":' .. book.now .. ',"expires_at_ms":' .. text(book.now_ms + ttl_ms) .. after
-end
-
 for n, id in ipairs(entries) do
   local found = redis.call('XRANGE', dead, id, id)[1]
   if not found then
@@ -47,7 +41,7 @@ for n, id in ipairs(entries) do
     else
       local priority = tonumber(string.match(fields[2], '\t(%d)\t%d+$'))
       local opts, seq = renewed(fields[4])
-      local new_id = redis.call('XADD', boxes[10 - priority], '*', 'head', fields[2], 'opts', opts, 'body', renew_body(fields[6]))
+      local new_id = redis.call('XADD', boxes[10 - priority], '*', 'head', fields[2], 'opts', opts, 'body', fields[6])
       local entry = handle(new_id, priority)
       redis.call('XDEL', dead, id)
       if thread ~= '' then

@@ -19,7 +19,7 @@
 --                       after        "", or the place where a look for types goes on, from the call before
 -- Returns {outbox entry or "", its fields, taken} with taken per mailbox "lanes" if it uses lanes that were not named, "busy",
 --         "gone" if the session is not registered any more, or
---         {gone, is_cut, credits, pushed, handle, attempt, seq, head, opts, body, handle, attempt, …}: gone lists the known
+--         {gone, is_cut, credits, pushed, handle, attempt, head, opts, body, handle, attempt, …}: gone lists the known
 --         handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, or the place where
 --         a look for types must go on, for it has read enough, credits are how many messages will be pushed to the session
 --         as they come, 0 if it must ask, and pushed is where their count starts
@@ -86,7 +86,7 @@ for m, mailbox in ipairs(mailboxes) do
   -- offer: hand one entry to the session, unless it has expired or its time has not come. Says whether it was given.
   local function offer(box, priority, id, fields, attempt)
     local entry = handle(id, priority)
-    local seq, expires_at, timed = string.match(fields[4], '^(%d+)\t%d+\t(%d+)\t%d+\t%d+\t%d+\t%d\t%d\t(%d)')
+    local expires_at, timed = string.match(fields[4], '^%d+\t%d+\t(%d+)\t%d+\t%d+\t%d+\t%d\t%d\t(%d)')
     local timeout_ms = ack_timeout_ms
     if tonumber(expires_at) <= book.now_ms then
       redis.call('XCLAIM', box, GROUP, READY, 0, id, 'JUSTID')
@@ -106,13 +106,12 @@ for m, mailbox in ipairs(mailboxes) do
     if attempt > 1 then event('taken', entry, text(attempt), session, '', '', string.match(fields[2], KEY)) end
     given[#given + 1] = entry
     given[#given + 1] = attempt
-    given[#given + 1] = tonumber(seq)
     given[#given + 1] = fields[2]
     given[#given + 1] = fields[4]
     given[#given + 1] = fields[6]
     room = room - 1
-    room_bytes = room_bytes - #fields[6]
-    call_bytes = call_bytes - #fields[6]
+    room_bytes = room_bytes - #fields[6] - ENTRY_BYTES
+    call_bytes = call_bytes - #fields[6] - ENTRY_BYTES
     if room > 0 and (room_bytes <= 0 or call_bytes <= 0) then given[2], room = 1, 0 end
     return true
   end
@@ -216,7 +215,7 @@ for m, mailbox in ipairs(mailboxes) do
   end
   if ended_some then settle_waiting(address, boxes) end
   -- Everything is taken that was there, so what comes next may go straight to whom it will belong.
-  local credits = type(given) == 'table' and room > 0 and credits_max - (#given - 4) / 6 or 0
+  local credits = type(given) == 'table' and room > 0 and credits_max - (#given - 4) / 5 or 0
   if credits > 0 and priorities == '0' and serves_alone(sessions[m], session) then
     redis.call('HSET', pushes, address, session .. '\t' .. text(credits) .. '\t' .. text(pushed))
     given[3] = credits

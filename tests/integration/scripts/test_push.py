@@ -1,11 +1,10 @@
 """Push: what is accepted for a session with credits is its own at once, in the order of the mailbox."""
 
-import msgspec
 import pytest
 
 from relay.store.accept_plain import PUSH_BODY_BYTES
 from relay.store.wakes import Wakes, parse_wakes
-from tests.builders import BOB, Desk, Puller, a_message
+from tests.builders import BOB, Desk, Puller, a_message, delivered
 
 
 class Listener:
@@ -43,11 +42,11 @@ async def test_what_is_accepted_belongs_to_the_session_at_once(desk: Desk) -> No
     assert desk.holders() == {answer.entry: (bob.name, 1) for answer in sent}
     assert desk.pushed_to() == (bob.name, 8)
     (push,) = listener.heard().pushes
-    assert (push.session, [(row.entry, row.attempt, row.seq) for row in push.rows]) == (
+    assert (push.session, [(row.entry, row.attempt, delivered(row)["seq"]) for row in push.rows]) == (
         bob.name,
         [(answer.entry, 1, answer.values[1]) for answer in sent],
     )
-    body = msgspec.json.decode(b"{%b}" % push.rows[1].body)
+    body = delivered(push.rows[1])
     assert (body["id"], body["payload"]) == ("m-2", {"n": 2})
 
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import orjson
 import pytest
 
 from relay.store import replies, settle
-from tests.builders import ALICE, BOB, CAROL, Desk, Puller, a_message
+from tests.builders import ALICE, BOB, CAROL, Desk, Puller, a_message, delivered
 from tests.conftest import MakeDesk
 from workers.receipts import forward_shard
 
@@ -21,7 +20,7 @@ async def test_the_last_answer_acks_the_request_and_arrives_in_the_requesters_ma
     alice = await desk.join(ALICE)
     await desk.store.pipeline.finish()
     (row,) = await desk.take(alice)
-    body = orjson.loads(b"{" + row.body + b"}")
+    body = delivered(row)
     assert word == "replied"
     assert (desk.depth(BOB), desk.holders(BOB)) == (0, {})
     assert (body["payload"], body["reply_to"], body["from"]) == ({"answer": 42}, "ask", BOB)
@@ -155,7 +154,7 @@ async def test_what_a_full_mailbox_has_no_room_for_waits_with_its_task_not_in_th
     heard = []
     for _ in range(4):
         (row,) = await desk.take(alice)
-        heard.append(orjson.loads(b"{" + row.body + b"}")["payload"])
+        heard.append(delivered(row)["payload"])
         await desk.ack(alice, row.entry)
         desk.clock.advance(replies.OWED_AGAIN_MS / 1_000)
         await forward_shard(desk.store, 0, desk.clock.now_ms())

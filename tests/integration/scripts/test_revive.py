@@ -1,8 +1,6 @@
 """revive: dead letters start again with no failed attempts."""
 
-import orjson
-
-from tests.builders import BOB, NOON_MS, Desk, Puller, a_message
+from tests.builders import BOB, NOON_MS, Desk, Puller, a_message, delivered
 
 
 async def bury(desk: Desk, bob: Puller, count: int = 1) -> list[str]:
@@ -23,10 +21,10 @@ async def test_a_revived_message_is_as_new_with_its_whole_time_again(desk: Desk)
     ((word, entry),) = await desk.store.dead_letters.revive(BOB, [letter])
     row = await desk.take_one(bob)
 
-    body = orjson.loads(b"{" + row.body + b"}")
+    body = delivered(row)
     ttl_ms = desk.store.settings.message_ttl_s * 1_000
     assert (word, entry) == ("revived", row.entry)
-    assert (row.attempt, row.seq, body["payload"], body["id"]) == (1, 1, {"n": 1}, "m-1")
+    assert (row.attempt, body["seq"], body["payload"], body["id"]) == (1, 1, {"n": 1}, "m-1")
     assert (body["sent_at_ms"], body["expires_at_ms"]) == (NOON_MS + 120_000, NOON_MS + 120_000 + ttl_ms)
     assert ears.heard() == [f"mail\t{BOB}"]
     assert desk.dead_letters() == []
@@ -96,7 +94,7 @@ async def test_only_the_times_of_the_message_are_renewed_not_those_in_its_payloa
 
     await desk.store.dead_letters.revive(BOB, [letter])
 
-    body = orjson.loads(b"{" + (await desk.take_one(bob)).body + b"}")
+    body = delivered(await desk.take_one(bob))
     assert (body["payload"], body["sent_at_ms"]) == (payload, NOON_MS + 120_000)
 
 

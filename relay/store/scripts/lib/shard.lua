@@ -35,7 +35,8 @@
 -- where receipt is 0 (none), 1 (delivered and dead) or 2 (also expired), request is 0, 1 or 2
 -- (its reply goes to the task only), timed is 1 when the message itself may stand in `due`, and via is the session that
 -- sent it, or nothing.
--- An entry has the fields head, opts, body in this order. Its handle is its stream id, and `p<priority>` above 0.
+-- An entry has the fields head, opts, body in this order; the body is the payload and behind it, as JSON, the fields of a
+-- delivery that few messages have. Its handle is its stream id, and `p<priority>` above 0.
 
 local events, ids, ended, ended_before, seqs, seqs_before, bytes, lanes, waiting, due, presence, instances, blocks,
   agents, outbox, failures, drain, seen, caps, totals, roster, threads, sums,
