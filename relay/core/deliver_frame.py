@@ -20,16 +20,24 @@ def delivery(row: Taken, lock_token: str = "") -> bytes:
     """One delivery as JSON, from head, opts and body."""
     tenant, _, sender, id, _, _, priority, size = row.head.split("\t")
     seq, sent_at, expires_at, _, _, _, _, request, *_ = row.opts.split("\t")
-    if '"' in id or "\\" in id:
-        id = id.replace("\\", "\\\\").replace('"', '\\"')
     payload, rest = parted(row.body, int(size))
-    was_stored, token = "true" if row.was_stored else "false", f'"lock_token":"{lock_token}",' if lock_token else ""
+    was_stored, token = (
+        "true" if row.was_stored else "false",
+        f'"lock_token":{_quoted(lock_token)},' if lock_token else "",
+    )
     before = (
         f'{{"entry":"{row.entry}","seq":{seq},"attempt":{row.attempt},"was_stored":{was_stored},{token}'
-        f'"id":"{id}","from":"{tenant}/{sender}","priority":{priority},"payload":'
+        f'"id":{_quoted(id)},"from":"{tenant}/{sender}","priority":{priority},"payload":'
     )
     behind = f',"sent_at_ms":{sent_at},"expires_at_ms":{expires_at},"request":{"false" if request == "0" else "true"}'
     return b"%b%b%b%b}" % (before.encode(), payload, behind.encode(), rest)
+
+
+def _quoted(text: str) -> str:
+    """Printable ASCII as JSON."""
+    if '"' in text or "\\" in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def _number(entry: str) -> int:

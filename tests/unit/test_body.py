@@ -69,7 +69,7 @@ def test_a_delivery_has_what_head_opts_and_body_say(id: str) -> None:
     row = taken(draft, draft.body)
     row.was_stored = True
 
-    assert json.loads(delivery(row, "1.2.1-0.w1")) == {
+    assert json.loads(delivery(row, f"1.2.1-0.{id}")) == {
         "entry": "1-0",
         "id": id,
         "from": ALICE,
@@ -80,7 +80,7 @@ def test_a_delivery_has_what_head_opts_and_body_say(id: str) -> None:
         "attempt": 1,
         "was_stored": True,
         "request": True,
-        "lock_token": "1.2.1-0.w1",
+        "lock_token": f"1.2.1-0.{id}",
         "payload": {"n": 1},
         "thread": "a\tb",
     }
