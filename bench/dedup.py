@@ -46,7 +46,7 @@ def records(store: Store, count: int) -> Iterator[tuple[int, str, str]]:
     for n in range(count):
         to = n * 7_919 % AGENTS
         key = f"acme\tworker-{to}\tworker-{n % AGENTS}\t{run}-{n:09d}"
-        yield shards[to], key, f"acked\t{now_ms + n // 1_000}\t{now_ms + n // 1_000}-{n % 1_000}\t1"
+        yield shards[to], key, f"{now_ms + n // 1_000}-{n % 1_000}\t44"
 
 
 def remember(store: Store, client: Any, count: int) -> None:

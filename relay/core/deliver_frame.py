@@ -21,10 +21,8 @@ def delivery(row: Taken, lock_token: str = "") -> bytes:
     tenant, _, sender, id, _, _, priority, size = row.head.split("\t")
     seq, sent_at, expires_at, _, _, _, _, request, *_ = row.opts.split("\t")
     payload, rest = parted(row.body, int(size))
-    was_stored, token = (
-        "true" if row.was_stored else "false",
-        f'"lock_token":{_quoted(lock_token)},' if lock_token else "",
-    )
+    was_stored = "true" if row.was_stored else "false"
+    token = f'"lock_token":{_quoted(lock_token)},' if lock_token else ""
     before = (
         f'{{"entry":"{row.entry}","seq":{seq},"attempt":{row.attempt},"was_stored":{was_stored},{token}'
         f'"id":{_quoted(id)},"from":"{tenant}/{sender}","priority":{priority},"payload":'

@@ -53,7 +53,8 @@ class Writing:
         key, _, thread, _, size = row.head.rsplit("\t", 4)
         opts, entry, now_ms = row.opts.split("\t"), row.entry, self._now_ms
         self.keys.append(key)
-        self.records.append(f"acked\t{now_ms}\t{entry}\t{row.attempt}")
+        record = f"{entry}\t{now_ms - int(entry.partition('-')[0])}"
+        self.records.append(record if row.attempt == 1 else f"{record}\tacked\t{row.attempt}")
         self.events.append(
             f"acked\t{now_ms}\t{entry}\t\t{row.attempt}\t{ack.holder}\t\t\t\t{row.taken_at_ms}\t{key}\t\t\t\t"
         )

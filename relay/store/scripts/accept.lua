@@ -57,8 +57,8 @@ end
 local function ended_lately(i)
   local record = gone[i] or gone_before[i]
   if not record then return nil end
-  local how, at_ms, entry = string.match(record, '^(%a+)\t(%d+)\t([^\t]+)')
-  if tonumber(at_ms) + window_ms <= book.now_ms then return nil end
+  local how, at_ms, entry = parse_end(record)
+  if at_ms + window_ms <= book.now_ms then return nil end
   return entry, how
 end
 

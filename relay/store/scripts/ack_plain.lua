@@ -7,7 +7,7 @@
 -- KEYS  1 calls     HASH    instance -> the record of its last exchange here; see exchanges
 --       2 events    STREAM  every transition, one entry per call, one field `e1` per event
 --       3 ids       HASH    message key -> entry handle, of what is in a mailbox
---       4 ended     HASH    message key -> how, at_ms, entry, attempt; the current bucket of the dedup window
+--       4 ended     HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --       5 bytes     HASH    address -> payload bytes in its mailbox
 --       6 waiting   ZSET    address by the time of its oldest entry
 --       7 due       ZSET    kind, address, handle by the time when something must happen to an entry

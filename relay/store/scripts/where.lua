@@ -17,8 +17,8 @@ local entry = redis.call('HGET', ids, key)
 if not entry then
   local record = redis.call('HGET', ended, key) or redis.call('HGET', ended_before, key)
   if not record then return {'unknown'} end
-  local how, at_ms, its_entry, attempt = string.match(record, '^(%a+)\t(%d+)\t([^\t]+)\t(%d+)$')
-  return {how, its_entry, tonumber(attempt), tonumber(at_ms)}
+  local how, at_ms, its_entry, attempt = parse_end(record)
+  return {how, its_entry, attempt, at_ms}
 end
 
 local boxes = {unpack(KEYS, STATE_KEYS + 1)}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.store.lookup import MessageStatus, Waiting
+from relay.store.lookup import MessageStatus, Waiting, message_key
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -231,3 +231,22 @@ async def test_a_blocked_sender_is_told_what_the_others_are(desk: Desk) -> None:
     assert hidden is not None
     assert shown is not None
     assert hidden.waiting == shown.waiting == Waiting("nobody connected")
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ("acked\t1800000000000\t1799999999000-0\t2", MessageStatus("acked", "1799999999000-0", 2, NOON_MS)),
+        ("1799999999000-7\t1000", MessageStatus("acked", "1799999999000-7", 1, NOON_MS)),
+        ("1800000000009-0p5\t-9\tdead\t3", MessageStatus("dead", "1800000000009-0p5", 3, NOON_MS)),
+    ],
+    ids=["of the first release", "acked at the first", "another end, before its entry by the instance's clock"],
+)
+async def test_how_it_ended_is_read_as_any_release_kept_it(desk: Desk, record: str, told: MessageStatus) -> None:
+    ended = desk.keys.ended(desk.keys.shard(BOB), desk.clock.now_ms())[0]
+    desk.redis.hset(ended, message_key(ALICE, BOB, "m-1"), record)
+
+    again = await desk.send_one(a_message("m-1"))
+
+    assert await where(desk) == told
+    assert (again.word, again.values) == ("duplicate", (told.entry, told.state))

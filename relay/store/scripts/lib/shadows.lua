@@ -75,7 +75,7 @@ local function dispel(how, shadow)
   resize(address, -1, -tonumber(size))
   book.ids[#book.ids + 1] = key
   book.ended[#book.ended + 1] = key
-  book.ended[#book.ended + 1] = how .. book.at .. entry .. '\t0'
+  book.ended[#book.ended + 1] = end_record(how, entry, '0')
   if receipt == '2' and how == 'expired' then
     note_receipt(tenant .. '/' .. from, id, address, how, '0', false, accepted_at, '')
   end

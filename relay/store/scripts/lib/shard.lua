@@ -5,7 +5,7 @@
 --
 -- SHARD  1 events        STREAM  every transition, one entry per call, one field `e1` per event
 --        2 ids           HASH    message key -> entry handle, of what is in a mailbox
---        3 ended         HASH    message key -> how, at_ms, entry, attempt; the current bucket of the dedup window
+--        3 ended         HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --        4 ended_before  HASH    the same, the bucket before
 --        5 seqs          HASH    thread key -> last sequence number; the current bucket
 --        6 seqs_before   HASH    the same, the bucket before
@@ -178,6 +178,23 @@ local function json_text(text)
   return '"' .. text .. '"'
 end
 
+-- end_record: what `ended` keeps of a message: `entry \t ms after it`, and `\t how \t attempt` unless it was acked at the
+-- first. Most are.
+local function end_record(how, entry, attempt)
+  local record = entry .. '\t' .. text(book.now_ms - string.match(entry, '^%d+'))
+  if how == 'acked' and attempt == '1' then return record end
+  return record .. '\t' .. how .. '\t' .. attempt
+end
+
+-- parse_end: how a message ended, when, its entry and attempt. The first release kept them in this order.
+local function parse_end(record)
+  local how, at_ms, entry, attempt = string.match(record, '^(%a+)\t(%d+)\t([^\t]+)\t(%d+)$')
+  if how then return how, tonumber(at_ms), entry, tonumber(attempt) end
+  local id, after_ms, rest = string.match(record, '^([^\t]+)\t(%-?%d+)(.*)$')
+  how, attempt = string.match(rest, '^\t(%a+)\t(%d+)$')
+  return how or 'acked', string.match(id, '^%d+') + after_ms, id, tonumber(attempt or 1)
+end
+
 -- note_receipt: tell a sender how its message ended; flush() puts what one sender gets into one field of the outbox.
 local function note_receipt(sender, id, address, how, attempt, was_stored, accepted_at, reason_json)
   local state = how == 'acked' and 'delivered' or how
@@ -198,7 +215,7 @@ local function ending(how, entry, attempt, fields, who, reason, reason_json, sin
   event(how, entry, times, who, reason, since, key)
   book.ids[#book.ids + 1] = key
   book.ended[#book.ended + 1] = key
-  book.ended[#book.ended + 1] = how .. book.at .. entry .. '\t' .. times
+  book.ended[#book.ended + 1] = end_record(how, entry, times)
   book.bytes[address] = (book.bytes[address] or 0) - tonumber(size)
   tally_mail(tenant, -1, -tonumber(size))
   if thread ~= '' then
