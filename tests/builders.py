@@ -20,9 +20,10 @@ from relay.store.draft import Draft
 from relay.store.keys import ALL_LANES
 from relay.store.outcomes import AcceptOutcome
 from relay.store.presence import Joined
+from relay.store.receipt_lines import as_json
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.scripts import script
-from relay.store.settle import ReplyStep, Settlement
+from relay.store.settle import ReplyStep, Settlement, failure
 from relay.store.store import Store, open_store
 from relay.store.take import NotTaken, TakeAnswer, TakeRequest
 from relay.store.taken import Taken
@@ -297,8 +298,7 @@ class Desk:
         self, puller: Puller, *entries: str, retry: bool = True, delay_s: float | None = None, reason: str = "failed"
     ) -> dict[str, str]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        delay_ms = -1 if delay_s is None else round(delay_s * 1_000)
-        extra = (retry, delay_ms, reason, f'"{reason}"')
+        extra = failure(reason, retry, delay_s)
         self.store.settling.settle(
             Settlement("nack", puller.address, puller.name, entries, answer.set_result, extra=extra)
         )
@@ -455,7 +455,7 @@ class Desk:
         """What waits for a sender, once everything under way has arrived."""
         await self.store.pipeline.finish()
         rows = [fields for _, fields in self.redis.xrange(self.keys.receipts(sender))]
-        found = [orjson.loads(f"[{row['receipts']}]") for row in rows]
+        found = [orjson.loads(b"[%b]" % as_json(row["receipts"], sender)) for row in rows]
         assert [len(receipts) for receipts in found] == [int(row["count"]) for row in rows]
         return [receipt for receipts in found for receipt in receipts]
 

@@ -10,6 +10,7 @@ from relay.core.intake import not_granted
 from relay.core.spending import Spending
 from relay.errors import Malformed
 from relay.store.rates import ACK
+from relay.store.receipt_lines import as_json
 from relay.store.receipts import RECEIPTS_MAX, ReceiptBatch, Receipts
 from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
@@ -17,7 +18,7 @@ from relay.telemetry.metrics import Metrics
 READ_BYTES = 16 * 1024  # what receipts are thought to be before they are there
 FRAME_BYTES = 16 * 1024  # of pushed receipts in one frame, or one push that has more
 WAIT_MAX_S = 0.02  # how long a push may wait for others
-MAX_PUSHED = 200  # entries of outboxes, each up to 4 KiB of receipts, that a client has not confirmed
+MAX_PUSHED = 200  # entries of outboxes, each about 4 KiB of receipts at most, that a client has not confirmed
 _CURSOR = re.compile(r"(\d{1,18}-\d{1,18})\.([0-9a-f]{1,20}\.\d{1,18})\.(\d{1,18})")
 
 
@@ -60,7 +61,7 @@ class ReceiptReader:
         """Sends receipts that came by themselves. False if there is no room: then they wait in the stream."""
         if len(self._pushed) >= MAX_PUSHED or self._link.output.room() == 0:
             return False
-        self._put_in_line(receipts.receipts.encode())
+        self._put_in_line(as_json(receipts.receipts, receipts.sender))
         self._total += 1
         self._pushed.append((self._total, receipts))
         self._metrics.receipts += receipts.count
@@ -146,7 +147,7 @@ class ReceiptReader:
             return
         self._sent.extend(batch.cursor for batch in batches)
         self._metrics.receipts += sum(batch.count for batch in batches)
-        texts = b",".join(batch.receipts for batch in batches if batch.receipts)
+        texts = b",".join(as_json(batch.receipts, self._link.address) for batch in batches if batch.receipts)
         self._link.send(_frame(self._place(), texts, sum(batch.dropped for batch in batches)))
 
     def confirm(self, cursor: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from relay.store.receipt_lines import JSON_BYTES, RUN_BYTES, delivered_line
 from relay.store.redis.encoder import ENDED_BUCKETS, Number, ScriptEncoder
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
@@ -10,7 +11,6 @@ from relay.store.taken import Taken
 
 TAB = "\t"
 SEQ, ACCEPTED_AT, RECEIPT, TIMED, VIA = 0, 1, 6, 8, 9  # columns of opts; see shard.lua
-RUN_BYTES = 4_096  # of receipts in one entry of the outbox, so that a number of them is also a bound in bytes
 
 
 class HeldAck:
@@ -63,30 +63,25 @@ class Writing:
         if opts[TIMED] == "1" or ack.is_timed:
             self.due += (f"hold\t{ack.address}\t{entry}", f"ttl\t{ack.address}\t{entry}")
         if opts[RECEIPT] != "0":
-            _, _, sender, id = key.split("\t")
-            quoted = id if '"' not in id and "\\" not in id else id.replace("\\", "\\\\").replace('"', '\\"')
-            text = (
-                f'{{"id":"{quoted}","to":"{ack.address}","state":"delivered",'
-                f'"was_stored":{"true" if row.was_stored else "false"},'
-                f'"attempt":{row.attempt},"at_ms":{now_ms},"latency_ms":{max(0, now_ms - int(opts[ACCEPTED_AT]))}}}'
-            )
-            self._receipt(opts[VIA] if len(opts) > VIA else "", ack.tenant + sender, text)
+            _, to, sender, id = key.split("\t")
+            line = delivered_line(id, to, max(0, now_ms - int(opts[ACCEPTED_AT])), row.was_stored, row.attempt)
+            self._receipt(opts[VIA] if len(opts) > VIA else "", ack.tenant + sender, line)
         return int(size)
 
-    def _receipt(self, via: str, sender: str, text: str) -> None:
+    def _receipt(self, via: str, sender: str, line: str) -> None:
         runs = self.receipts.get((via, sender))
         if runs is None:
-            self.receipts[via, sender] = [[text]]
-        elif len(runs[-1]) * len(text) < RUN_BYTES:
-            runs[-1].append(text)
+            self.receipts[via, sender] = [[line]]
+        elif len(runs[-1]) * (len(line) + len(sender) + JSON_BYTES) < RUN_BYTES:
+            runs[-1].append(line)
         else:
-            runs.append([text])
+            runs.append([line])
 
     def senders(self) -> Iterable[tuple[str, str]]:
-        """The session that sent, and `sender \\t count \\t receipts`."""
+        """The session that sent, and `sender \\t count \\t receipts`: the time of them all, and their lines."""
         for (via, sender), runs in self.receipts.items():
             for run in runs:
-                yield via, f"{sender}\t{len(run)}\t{','.join(run)}"
+                yield via, "\n".join([f"{sender}\t{len(run)}\t{self._now_ms}", *run])
 
 
 def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Number, near_cap: int) -> bytes:

@@ -10,6 +10,7 @@ import orjson
 
 from relay.errors import StoreUnavailable
 from relay.store.keys import ALL_LANES, Keys
+from relay.store.receipt_lines import as_json
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -161,7 +162,7 @@ class Checkup:
     async def receipt(self, sender: str, to: str, message_id: str) -> dict[str, Any] | None:
         """The receipt that waits for a sender, if one does."""
         for _, fields in await self._pipeline.command("XRANGE", self._keys.receipts(sender), "-", "+"):
-            for receipt in orjson.loads(b"[%b]" % fields[3]):
+            for receipt in orjson.loads(b"[%b]" % as_json(fields[3].decode(), sender)):
                 if (receipt["id"], receipt["to"]) == (message_id, to):
                     return dict(receipt)
         return None

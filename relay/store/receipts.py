@@ -25,7 +25,7 @@ class ShardReceipts:
 
     def __init__(self, origin: str, receipts: list[tuple[str, int, str]], arrived: Callable[[bool], None]) -> None:
         self.origin = origin
-        self.receipts = receipts  # sender, how many, and they themselves: JSON, with commas between
+        self.receipts = receipts  # sender, how many, and they themselves, as they are stored
         self.arrived = arrived
 
 
@@ -35,7 +35,7 @@ class ReceiptBatch:
 
     cursor: str
     count: int
-    receipts: bytes  # JSON, with commas between
+    receipts: str  # as they are stored: receipt_lines.py
     dropped: int = 0  # instead of any: how many older ones were too many
     place: Place | None = None  # in the outbox they come from
 
@@ -224,4 +224,5 @@ def _waiting(entry: bytes, fields: list[bytes]) -> ReceiptBatch:
     named = dict(zip(fields[::2], fields[1::2], strict=True))
     shard, _, outbox_entry = named.get(b"origin", b"").decode().partition("/")
     place = (int(shard), outbox_entry) if shard else None
-    return ReceiptBatch(entry.decode(), int(named[b"count"]), named[b"receipts"], int(named.get(b"dropped", 0)), place)
+    count, receipts, dropped = int(named[b"count"]), named[b"receipts"].decode(), int(named.get(b"dropped", 0))
+    return ReceiptBatch(entry.decode(), count, receipts, dropped, place)

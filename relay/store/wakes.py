@@ -29,7 +29,7 @@ class PushedReceipts(Struct, frozen=True):
     outbox_entry: str
     sender: str
     count: int
-    receipts: str  # JSON, with commas between
+    receipts: str  # as they are stored: receipt_lines.py
 
     @property
     def place(self) -> Place:

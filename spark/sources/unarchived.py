@@ -11,6 +11,7 @@ PAGE = 1_000
 RECEIPT_LATE_MS = 60_000  # what has been in an outbox for longer than this does not arrive by itself
 
 End = tuple[str, str, str, str]  # tenant, to, from, entry
+Told = tuple[str, str, str]  # id, to, what the receipt says
 Late = tuple[str, str, str, str, str]  # tenant, to, from, id, evidence
 
 
@@ -70,14 +71,24 @@ def _end(line: bytes) -> End | None:
 def _late(name: str, value: str, where: str) -> Iterator[Late]:
     if name == "receipts":
         sender, _, receipts = value.split("\t", 2)
-        for receipt in json.loads(f"[{receipts}]"):
-            told = f"{receipt['state']} at {receipt['at_ms']}, attempt {receipt['attempt']}"
-            yield *_between(sender, receipt["to"]), receipt["id"], f"{where}: the receipt ({told}) has not left"
+        tenant, _, name = sender.partition("/")
+        for id, to, told in _told_as_json(receipts) if receipts.startswith("{") else _told(receipts):
+            yield tenant, to, name, id, f"{where}: the receipt ({told}) has not left"
     else:
         requester, address, request_id, *_ = value.split("\t")
-        yield *_between(requester, address), request_id, f"{where}: the {name} has not left"
+        tenant, _, requester_name = requester.partition("/")
+        yield tenant, address.partition("/")[2], requester_name, request_id, f"{where}: the {name} has not left"
 
 
-def _between(sender: str, recipient: str) -> tuple[str, str, str]:
-    tenant, _, name = sender.partition("/")
-    return tenant, recipient.partition("/")[2], name
+def _told(receipts: str) -> Iterator[Told]:
+    """The time of them all, and a line for each; relay/store/receipt_lines.py has the columns."""
+    at_ms, *lines = receipts.split("\n")
+    for line in lines:
+        id, to, _, _, attempt, state, *_ = (line + "\t\t\t\t").split("\t")
+        yield id, to, f"{state or 'delivered'} at {at_ms}, attempt {attempt or 1}"
+
+
+def _told_as_json(receipts: str) -> Iterator[Told]:
+    """As an earlier release left them."""
+    for one in json.loads(f"[{receipts}]"):
+        yield one["id"], one["to"].partition("/")[2], f"{one['state']} at {one['at_ms']}, attempt {one['attempt']}"

@@ -8,11 +8,13 @@ from typing import Any, cast
 import orjson
 
 from relay.core.receipts import FRAME_BYTES, ReceiptReader
+from relay.store.receipt_lines import as_json
 from relay.store.receipts import ReceiptBatch
 from relay.store.wakes import Place, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 SESSION = "a1.1"
+AT_MS = 1_700_000_000_000
 PUSHED = PushedReceipts(SESSION, 3, "1-1", "acme/alice", 1, "{}")
 
 
@@ -21,6 +23,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.entries: list[str] = []
+        self.receipts = "{}"  # of each entry
         self.places: dict[str, Place] = {}  # in outboxes, of some entries
         self.is_away = False
         self.exchange_s = 0.0  # how long one takes, while it is busy
@@ -32,7 +35,7 @@ class Stream:
     def read(self, _: str, after: str, got: Callable[[list[ReceiptBatch] | None], None]) -> None:
         place = int(after.partition("-")[0])
         found = [one for one in self.entries if int(one.partition("-")[0]) > place]
-        got([ReceiptBatch(one, 1, b"{}", place=self.places.get(one)) for one in found])
+        got([ReceiptBatch(one, 1, self.receipts, place=self.places.get(one)) for one in found])
 
     def forget(self, _: str, entries: list[str], forgot: Callable[[bool], None]) -> None:
         if not self.is_away:
@@ -94,6 +97,22 @@ async def test_what_is_pushed_in_one_turn_goes_out_in_one_frame_with_one_cursor(
     assert cursors(client) == [f"0-0.{SESSION}.2", f"0-0.{SESSION}.3"]
 
 
+async def test_what_is_read_and_what_is_pushed_is_sent_as_json_with_the_senders_tenant() -> None:
+    stream = Stream()
+    client = Client(stream)
+    stream.entries, stream.receipts = ["100-0"], f"{AT_MS}\nm-1\tbob\t12\nm-2\tbob\t13\t1"
+
+    client.reader.read()
+    await client.push(pushed(1, f"{AT_MS}\nm-3\tcarol\t14"))
+
+    found = [one for frame in client.got for one in orjson.loads(frame)["receipts"]]
+    assert [(one["id"], one["to"], one["at_ms"]) for one in found] == [
+        ("m-1", "acme/bob", AT_MS),
+        ("m-2", "acme/bob", AT_MS),
+        ("m-3", "acme/carol", AT_MS),
+    ]
+
+
 async def test_what_is_pushed_while_the_store_is_busy_waits_for_others_and_not_for_long() -> None:
     stream = Stream()
     stream.exchange_s = 3_600.0
@@ -131,12 +150,13 @@ async def test_what_was_pushed_goes_out_before_what_is_read_from_the_stream_mean
 
 async def test_receipts_that_wait_for_their_frame_count_as_output() -> None:
     client = Client(Stream())
+    line = f"{AT_MS}\nm-1\tbob\t12"
 
-    assert client.reader.push(PUSHED)
+    assert client.reader.push(pushed(1, line))
     waiting = client.reserved
     await asyncio.sleep(0)
 
-    assert (waiting, client.reserved) == (len(PUSHED.receipts), 0)
+    assert (waiting, client.reserved) == (len(as_json(line, "acme/alice")), 0)
 
 
 def test_what_a_failover_brings_back_is_read_and_not_forgotten_unread() -> None:

@@ -1,24 +1,33 @@
 """forward: receipts come to their senders, each once, however often they are brought."""
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from relay.store import receipts
 from relay.store.keys import FORWARDED_BUCKET_MS
-from tests.builders import ALICE, CAROL, Desk, a_message
+from relay.store.receipt_lines import as_json
+from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
-PARCEL = [b"receipts", b'acme/alice\t2\t{"id":"1"},{"id":"3"}', b"receipts", b'acme/carol\t1\t{"id":"2"}']
+PARCEL = [b"receipts", b"acme/alice\t2\t7\n1\tbob\t5\n3\tbob\t5", b"receipts", b"acme/carol\t1\t7\n2\tbob\t5"]
+AS_JSON = [b"receipts", b'acme/alice\t2\t{"id":"1"},{"id":"3"}', b"receipts", b'acme/carol\t1\t{"id":"2"}']
 
 
-async def test_receipts_are_forwarded_to_each_sender_and_leave_the_outbox(desk: Desk) -> None:
+async def ids_told(desk: Desk, sender: str) -> list[str]:
+    return [receipt["id"] for receipt in await desk.receipts(sender)]
+
+
+@pytest.mark.parametrize("parcel", [PARCEL, AS_JSON], ids=["of this release", "of an earlier release"])
+async def test_receipts_are_forwarded_to_each_sender_and_leave_the_outbox(desk: Desk, parcel: list[bytes]) -> None:
     origin = desk.redis.xadd(desk.keys.outbox(0), {"receipts": "as below"}).encode()
     await desk.join(ALICE)
     ears = desk.ears(address=ALICE)
 
-    desk.store.receipts.forward(0, origin, PARCEL)
+    desk.store.receipts.forward(0, origin, parcel)
 
-    assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
-    assert await desk.receipts(CAROL) == [{"id": "2"}]
+    assert await ids_told(desk, ALICE) == ["1", "3"]
+    assert await ids_told(desk, CAROL) == ["2"]
     assert desk.redis.xlen(desk.keys.outbox(0)) == 0
     assert ears.heard() == ["receipts\tacme/alice"]
 
@@ -28,10 +37,10 @@ async def test_the_same_origin_again_is_a_duplicate(desk: Desk) -> None:
         desk.store.receipts.forward(0, b"1-1", PARCEL)
         await desk.store.pipeline.finish()
 
-    assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
+    assert await ids_told(desk, ALICE) == ["1", "3"]
 
 
-ONE = 'acme/alice\t1\t{"id":"1"}'
+ONE = "acme/alice\t1\t7\n1\tbob\t5"
 PUSHED = [b"via", b"here.1", b"receipts", ONE.encode()]
 
 
@@ -62,7 +71,7 @@ async def test_what_is_being_forwarded_is_not_pushed_too(desk: Desk) -> None:
 
     assert found is None
     assert desk.redis.xlen(outbox) == 0
-    assert await desk.receipts(ALICE) == [{"id": "1"}]
+    assert await ids_told(desk, ALICE) == ["1"]
 
 
 async def test_what_could_not_be_forwarded_is_found_in_the_outbox(desk: Desk) -> None:
@@ -74,7 +83,7 @@ async def test_what_could_not_be_forwarded_is_found_in_the_outbox(desk: Desk) ->
     found = await desk.store.receipts.in_outbox("here.1", 0, "1-1")
 
     assert found is not None
-    assert found.receipts == '{"id":"1"}'
+    assert (found.sender, found.count, found.receipts) == (ALICE, 1, "7\n1\tbob\t5")
 
 
 async def test_what_could_not_be_deleted_is_not_sent_once_more(desk: Desk) -> None:
@@ -113,7 +122,7 @@ async def test_an_origin_is_remembered_into_the_next_bucket(desk: Desk) -> None:
     desk.clock.advance(FORWARDED_BUCKET_MS / 1_000)
     desk.store.receipts.forward(0, b"1-1", PARCEL)
 
-    assert await desk.receipts(ALICE) == [{"id": "1"}, {"id": "3"}]
+    assert await ids_told(desk, ALICE) == ["1", "3"]
 
 
 async def test_senders_in_other_shards_get_theirs(make_desk: MakeDesk) -> None:
@@ -147,7 +156,7 @@ async def test_confirmed_receipts_are_forgotten_and_later_ones_are_not(desk: Des
 
 async def forward_one_by_one(desk: Desk, numbers: range) -> None:
     for n in numbers:
-        desk.store.receipts.forward(0, f"{n}-1".encode(), [b"receipts", b'acme/alice\t1\t{"id":"%d"}' % n])
+        desk.store.receipts.forward(0, f"{n}-1".encode(), [b"receipts", b"acme/alice\t1\t7\n%d\tbob\t5" % n])
         await desk.store.pipeline.finish()
 
 
@@ -165,20 +174,46 @@ async def test_for_one_too_many_the_oldest_go_and_the_sender_learns_how_many(
     assert len(got) <= 20
     assert kept > 10
     assert kept + sum(one.dropped for one in got) == 100
-    assert b'{"id":"100"}' in [one.receipts for one in got]
+    assert "7\n100\tbob\t5" in [one.receipts for one in got]
 
 
-async def test_many_receipts_for_one_sender_come_in_entries_of_bounded_size(desk: Desk) -> None:
-    await desk.send(*(a_message(f"{'m' * 100}-{n}") for n in range(100)))
+async def acked(desk: Desk) -> None:
     bob = await desk.join()
-    taken = await desk.take(bob, room=100)
+    await desk.ack(bob, *(row.entry for row in await desk.take(bob, room=100)))
 
-    await desk.ack(bob, *(row.entry for row in taken))
+
+async def dead(desk: Desk) -> None:
+    bob = await desk.join()
+    await desk.nack(bob, *(row.entry for row in await desk.take(bob, room=100)), retry=False, reason="no " * 30)
+
+
+@pytest.mark.parametrize("end", [acked, dead])
+@pytest.mark.parametrize("length", [1, 100])
+async def test_many_receipts_for_one_sender_come_in_entries_whose_json_is_of_bounded_size(
+    desk: Desk, end: Callable[[Desk], Awaitable[None]], length: int
+) -> None:
+    await desk.send(*(a_message(f"{'m' * length}-{n}") for n in range(100)))
+
+    await end(desk)
 
     assert len(await desk.receipts(ALICE)) == 100
-    sizes = [len(fields["receipts"]) for _, fields in desk.redis.xrange(desk.keys.receipts(ALICE))]
+    entries = [fields["receipts"] for _, fields in desk.redis.xrange(desk.keys.receipts(ALICE))]
+    sizes = [len(as_json(receipts, ALICE)) for receipts in entries]
     assert len(sizes) > 1
-    assert max(sizes) < 5_000
+    assert 3_000 < max(sizes) < 5_000
+
+
+@pytest.mark.parametrize("receipts", [f"{NOON_MS}\nm-1\tbob\t5", '{"id":"m-1","to":"acme/bob"}'])
+async def test_a_receipt_that_waits_is_found_by_its_message(desk: Desk, receipts: str) -> None:
+    desk.redis.xadd(desk.keys.receipts(ALICE), {"count": 0, "receipts": "", "dropped": 3})
+    desk.redis.xadd(desk.keys.receipts(ALICE), {"count": 1, "receipts": receipts})
+
+    found = await desk.store.checkup.receipt(ALICE, BOB, "m-1")
+    other = await desk.store.checkup.receipt(ALICE, CAROL, "m-1")
+
+    assert found is not None
+    assert (found["id"], found["to"]) == ("m-1", BOB)
+    assert other is None
 
 
 async def test_a_sender_that_never_had_a_session_is_known_to_the_reaper(desk: Desk) -> None:

@@ -75,6 +75,16 @@ async def test_after_max_attempts_it_is_dead_with_its_history(desk: Desk) -> Non
     assert [(one["state"], one["reason"], one["attempt"]) for one in receipts] == [("dead", "second", 2)]
 
 
+@pytest.mark.parametrize("reason", ["tab \t, line \n", 'say "no"\\', "zu spät \u2028", "{", "\0\x7f"])
+async def test_the_receipt_has_the_reason_as_it_was_given(desk: Desk, reason: str) -> None:
+    await desk.send(a_message("m-1"), a_message("m-2"))
+    bob = await desk.join()
+
+    await desk.nack(bob, *(row.entry for row in await desk.take(bob)), retry=False, reason=reason)
+
+    assert [(one["id"], one["reason"]) for one in await desk.receipts()] == [("m-1", reason), ("m-2", reason)]
+
+
 async def test_without_a_retry_it_is_dead_at_once_and_leaves_no_history_behind(desk: Desk) -> None:
     sent = await desk.send_one(a_message("m-1"))
     bob = await desk.join()

@@ -129,7 +129,7 @@ def test_one_error_of_each_kind_is_found_among_many_good_messages_and_nothing_el
         in_mailbox(13 * HOUR_S, id="accepted-since", to="p13"),
     )
     log_of(client, 0, an_event("acked", 20, entry=f"{NOON_MS + 10_000}-0", id="ended-since", to="p9"))
-    leave_receipt(client, 3, "receipt")
+    leave_receipt(client, 3, f"{NOON_MS}\nreceipt\tbob\t12")
 
     code, books = audit("--archive", tmp_path, "--mailboxes", tmp_path)
 
@@ -163,10 +163,8 @@ def log_of(client: redis.Redis, shard: int, *events: dict[str, Any]) -> None:
         client.xadd(key, {"e1": line}, id=f"{event['at_ms'] + DAY_S * 1_000}-0")
 
 
-def leave_receipt(client: redis.Redis, shard: int, id: str) -> None:
-    receipt = {"id": id, "to": "acme/bob", "state": "delivered", "attempt": 1, "at_ms": NOON_MS}
-    value = f"acme/alice\t1\t{json.dumps(receipt)}"
-    client.xadd(f"relay:{{s{shard:02d}}}:outbox", {"receipts": value}, id=f"{NOON_MS}-0")
+def leave_receipt(client: redis.Redis, shard: int, receipt: str) -> None:
+    client.xadd(f"relay:{{s{shard:02d}}}:outbox", {"receipts": f"acme/alice\t1\t{receipt}"}, id=f"{NOON_MS}-0")
 
 
 def test_good_books_balance(audit: Audit, tmp_path: Path) -> None:
@@ -235,6 +233,31 @@ def test_a_trimmed_log_is_said_in_the_evidence(audit: Audit, client: redis.Redis
     _, books = audit("--archive", tmp_path, "--mailboxes", tmp_path)
 
     assert "the log was trimmed before it was archived" in books["exceptions"][0]["evidence"]
+
+
+OF_AN_EARLIER_RELEASE = {"id": "m-1", "to": "acme/bob", "state": "expired", "attempt": 0, "at_ms": NOON_MS}
+
+
+@pytest.mark.parametrize(
+    ("receipt", "told"),
+    [
+        (f"{NOON_MS}\nm-1\tbob\t12", "delivered at {}, attempt 1"),
+        (f'{NOON_MS}\nm-1\tbob\t12\t1\t3\tdead\t"no"', "dead at {}, attempt 3"),
+        (json.dumps(OF_AN_EARLIER_RELEASE), "expired at {}, attempt 0"),
+    ],
+)
+def test_a_receipt_that_did_not_leave_is_reported_with_what_it_says(
+    audit: Audit, client: redis.Redis, tmp_path: Path, receipt: str, told: str
+) -> None:
+    write_archive(tmp_path, delivered())
+    write_dump(tmp_path)
+    leave_receipt(client, 7, receipt)
+
+    _, books = audit("--archive", tmp_path, "--mailboxes", tmp_path)
+
+    (late,) = books["exceptions"]
+    assert (late["kind"], late["to"], late["from"], late["id"]) == ("missing_receipt", "bob", "alice", "m-1")
+    assert f"the receipt ({told.format(NOON_MS)}) has not left" in late["evidence"]
 
 
 def test_a_reply_that_did_not_leave_is_reported_without_its_payload(

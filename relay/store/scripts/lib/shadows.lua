@@ -68,7 +68,7 @@ end
 -- dispel: end a shadow as its message would have ended, for its sender alone.
 local function dispel(how, shadow)
   local address, entry, size, opts, key = string.match(shadow, SHADOW)
-  local tenant, _, from, id = string.match(key, KEY_PARTS)
+  local tenant, to, from, id = string.match(key, KEY_PARTS)
   local _, accepted_at, _, _, _, _, receipt = string.match(opts, OPTS)
   redis.call('ZREM', shadows, shadow)
   redis.call('ZREM', due, 'shadow\t' .. address .. '\t' .. entry)
@@ -77,6 +77,6 @@ local function dispel(how, shadow)
   book.ended[#book.ended + 1] = key
   book.ended[#book.ended + 1] = end_record(how, entry, '0')
   if receipt == '2' and how == 'expired' then
-    note_receipt(tenant .. '/' .. from, id, address, how, '0', false, accepted_at, '')
+    note_receipt(tenant .. '/' .. from, id, to, how, '0', false, accepted_at, '')
   end
 end

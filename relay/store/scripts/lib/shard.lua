@@ -37,6 +37,8 @@
 -- sent it, or nothing.
 -- An entry has the fields head, opts, body in this order; the body is the payload and behind it, as JSON, the fields of a
 -- delivery that few messages have. Its handle is its stream id, and `p<priority>` above 0.
+-- In the outbox, receipts are a field `sender \t count \t at_ms` and a line for each:
+-- `id \t to \t latency_ms \t was_stored \t attempt \t state \t reason`, as receipt_lines.py says.
 
 local events, ids, ended, ended_before, seqs, seqs_before, bytes, lanes, waiting, due, presence, instances, blocks,
   agents, outbox, failures, drain, seen, caps, totals, roster, threads, sums,
@@ -45,7 +47,8 @@ local SHARD_KEYS = 26
 local GROUP = 'agent'
 local READY, PARKED = '~ready', '~parked'
 local ALL_LANES = '9876543210'
-local RUN_BYTES = 4096  -- of receipts in one field of the outbox
+local RUN_BYTES = 4096  -- of receipts in one field of the outbox, as JSON
+local JSON_BYTES = 105  -- of a receipt's JSON, besides its line and the tenant
 local MOST_UNPACKED = 6000  -- even, so that pairs stay together
 local OPTS = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d)\t(%d)\t(%d)'
 local OF_OPTS = '^(%d+)\t(%d+)\t%d+\t%d+\t%d+\t%d+\t(%d)\t%d\t(%d)'  -- seq, accepted_at, receipt, timed
@@ -173,11 +176,6 @@ local function back_at(address)
   return string.match(redis.call('HGET', seen, address) or '', '\t(%d+)$') or '0'
 end
 
-local function json_text(text)
-  if string.find(text, '["\\]') then text = string.gsub(text, '["\\]', '\\%0') end
-  return '"' .. text .. '"'
-end
-
 -- end_record: what `ended` keeps of a message: `entry \t ms after it`, and `\t how \t attempt` unless it was acked at the
 -- first. Most are.
 local function end_record(how, entry, attempt)
@@ -196,13 +194,13 @@ local function parse_end(record)
 end
 
 -- note_receipt: tell a sender how its message ended; flush() puts what one sender gets into one field of the outbox.
-local function note_receipt(sender, id, address, how, attempt, was_stored, accepted_at, reason_json)
-  local state = how == 'acked' and 'delivered' or how
-  local receipt = '{"id":' .. json_text(id) .. ',"to":"' .. address .. '","state":"' .. state .. '","was_stored":' ..
-    (was_stored and 'true' or 'false') .. ',"attempt":' .. attempt .. ',"at_ms":' .. book.now .. ',"latency_ms":' ..
-    text(math.max(0, book.now_ms - tonumber(accepted_at))) .. (reason_json ~= '' and ',"reason":' .. reason_json or '') .. '}'
+local function note_receipt(sender, id, to, how, attempt, was_stored, accepted_at, reason_json)
+  local latency_ms = text(math.max(0, book.now_ms - tonumber(accepted_at)))
+  local columns = table.concat({id, to, latency_ms, was_stored and '1' or '', attempt ~= '1' and attempt or '',
+    how ~= 'acked' and how or '', reason_json}, '\t')
+  local line = string.match(columns, '^(.-)\t*$')
   local so_far = book.receipts[sender]
-  if so_far then so_far[#so_far + 1] = receipt else book.receipts[sender] = {receipt} end
+  if so_far then so_far[#so_far + 1] = line else book.receipts[sender] = {line} end
 end
 
 -- ending: note that a message has left its mailbox. `reason` is plain text for the event, `reason_json` for the receipt.
@@ -230,7 +228,7 @@ local function ending(how, entry, attempt, fields, who, reason, reason_json, sin
   if book.any_failed == nil then book.any_failed = redis.call('EXISTS', failures) == 1 end
   if book.any_failed then book.failed[#book.failed + 1] = address .. '\t' .. entry end
   if receipt == '2' and how ~= 'cancelled' or receipt == '1' and (how == 'acked' or how == 'dead') then
-    note_receipt(tenant .. '/' .. from, id, address, how, times, was_stored, accepted_at, reason_json)
+    note_receipt(tenant .. '/' .. from, id, to, how, times, was_stored, accepted_at, reason_json)
   end
 end
 
@@ -309,14 +307,15 @@ local function parts(list)
   end
 end
 
--- put_receipts: what one sender gets, in runs of about RUN_BYTES, so that a number of them is also a bound in bytes.
+-- put_receipts: what one sender gets, in runs of about RUN_BYTES, so that a number of them also bounds a frame.
 local function put_receipts(fields, sender, receipts)
   local first, size = 1, 0
   for n, receipt in ipairs(receipts) do
-    size = size + #receipt
+    size = size + #receipt + #sender + JSON_BYTES
     if size >= RUN_BYTES or n == #receipts then
       fields[#fields + 1] = 'receipts'
-      fields[#fields + 1] = sender .. '\t' .. text(n - first + 1) .. '\t' .. table.concat(receipts, ',', first, n)
+      fields[#fields + 1] = sender .. '\t' .. text(n - first + 1) .. '\t' .. book.now .. '\n' ..
+        table.concat(receipts, '\n', first, n)
       first, size = n + 1, 0
     end
   end

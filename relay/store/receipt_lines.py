@@ -1,0 +1,38 @@
+"""Receipts as the store keeps them: short lines. They become the JSON of the wire when they are sent.
+
+The first line of a run is `at_ms`, which they share. Then each receipt is a line of columns with tabs between:
+id, to, latency_ms, was_stored (1 or nothing), attempt (nothing: 1), state (nothing: delivered), reason (JSON or
+nothing). Empty columns at the end are left out. `to` is a name without its tenant, which is also the sender's.
+ack_plain.py and shard.lua write these lines. An earlier release wrote JSON, with commas between.
+"""
+
+RUN_BYTES = 4_096  # of receipts in one entry of the outbox, as JSON, so that a number of entries also bounds a frame
+JSON_BYTES = 105  # of a receipt's JSON, besides its line and the tenant
+
+
+def delivered_line(id: str, to: str, latency_ms: int, was_stored: bool, attempt: int) -> str:
+    """The line of a message that was acked."""
+    if attempt == 1:
+        return f"{id}\t{to}\t{latency_ms}\t1" if was_stored else f"{id}\t{to}\t{latency_ms}"
+    return f"{id}\t{to}\t{latency_ms}\t{'1' if was_stored else ''}\t{attempt}"
+
+
+def as_json(receipts: str, sender: str) -> bytes:
+    """Receipts of a sender for a frame, with commas between."""
+    if receipts.startswith("{"):
+        return receipts.encode()
+    at_ms, *lines = receipts.split("\n")
+    tenant = sender[: sender.index("/") + 1]
+    return ",".join([_receipt(line, tenant, at_ms) for line in lines]).encode()
+
+
+def _receipt(line: str, tenant: str, at_ms: str) -> str:
+    id, to, latency_ms, was_stored, attempt, state, reason, *_ = (line + "\t\t\t\t").split("\t")
+    if '"' in id or "\\" in id:
+        id = id.replace("\\", "\\\\").replace('"', '\\"')
+    end = f',"reason":{reason}}}' if reason else "}"
+    return (
+        f'{{"id":"{id}","to":"{tenant}{to}","state":"{state or "delivered"}",'
+        f'"was_stored":{"true" if was_stored else "false"},'
+        f'"attempt":{attempt or "1"},"at_ms":{at_ms},"latency_ms":{latency_ms}{end}'
+    )
