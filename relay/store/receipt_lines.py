@@ -23,16 +23,25 @@ def as_json(receipts: str, sender: str) -> bytes:
         return receipts.encode()
     at_ms, *lines = receipts.split("\n")
     tenant = sender[: sender.index("/") + 1]
-    return ",".join([_receipt(line, tenant, at_ms) for line in lines]).encode()
+    ordinary = _outcome("", "", "", at_ms)
+    return ",".join([_receipt(line.split("\t"), tenant, at_ms, ordinary) for line in lines]).encode()
 
 
-def _receipt(line: str, tenant: str, at_ms: str) -> str:
-    id, to, latency_ms, was_stored, attempt, state, reason, *_ = (line + "\t\t\t\t").split("\t")
+def _receipt(columns: list[str], tenant: str, at_ms: str, ordinary: str) -> str:
+    if len(columns) == 3:
+        (id, to, latency_ms), outcome, end = columns, ordinary, "}"
+    else:
+        id, to, latency_ms, was_stored, attempt, state, reason = [*columns, "", "", ""][:7]
+        outcome = _outcome(state, was_stored, attempt, at_ms)
+        end = f',"reason":{reason}}}' if reason else "}"
     if '"' in id or "\\" in id:
         id = id.replace("\\", "\\\\").replace('"', '\\"')
-    end = f',"reason":{reason}}}' if reason else "}"
+    return f'{{"id":"{id}","to":"{tenant}{to}",{outcome},"latency_ms":{latency_ms}{end}'
+
+
+def _outcome(state: str, was_stored: str, attempt: str, at_ms: str) -> str:
+    """The middle of a receipt, the same for all that are ordinary."""
     return (
-        f'{{"id":"{id}","to":"{tenant}{to}","state":"{state or "delivered"}",'
-        f'"was_stored":{"true" if was_stored else "false"},'
-        f'"attempt":{attempt or "1"},"at_ms":{at_ms},"latency_ms":{latency_ms}{end}'
+        f'"state":"{state or "delivered"}","was_stored":{"true" if was_stored else "false"},'
+        f'"attempt":{attempt or "1"},"at_ms":{at_ms}'
     )
