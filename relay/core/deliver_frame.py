@@ -1,6 +1,7 @@
 """Deliveries as clients get them."""
 
 from relay.core.lifecycle import came_at_ms
+from relay.protocol.quoting import quoted
 from relay.store.body import parted
 from relay.store.taken import Taken
 
@@ -22,20 +23,13 @@ def delivery(row: Taken, lock_token: str = "") -> bytes:
     seq, sent_at, expires_at, _, _, _, _, request, *_ = row.opts.split("\t")
     payload, rest = parted(row.body, int(size))
     was_stored = "true" if row.was_stored else "false"
-    token = f'"lock_token":{_quoted(lock_token)},' if lock_token else ""
+    token = f'"lock_token":{quoted(lock_token)},' if lock_token else ""
     before = (
         f'{{"entry":"{row.entry}","seq":{seq},"attempt":{row.attempt},"was_stored":{was_stored},{token}'
-        f'"id":{_quoted(id)},"from":"{tenant}/{sender}","priority":{priority},"payload":'
+        f'"id":{quoted(id)},"from":"{tenant}/{sender}","priority":{priority},"payload":'
     )
     behind = f',"sent_at_ms":{sent_at},"expires_at_ms":{expires_at},"request":{"false" if request == "0" else "true"}'
     return b"%b%b%b%b}" % (before.encode(), payload, behind.encode(), rest)
-
-
-def _quoted(text: str) -> str:
-    """Printable ASCII as JSON."""
-    if '"' in text or "\\" in text:
-        text = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
 
 
 def _number(entry: str) -> int:

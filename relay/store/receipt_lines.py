@@ -6,6 +6,8 @@ nothing). Empty columns at the end are left out. `to` is a name without its tena
 ack_plain.py and shard.lua write these lines. An earlier release wrote JSON, with commas between.
 """
 
+from relay.protocol.quoting import quoted
+
 RUN_BYTES = 4_096  # of receipts in one entry of the outbox, as JSON, so that a number of entries also bounds a frame
 JSON_BYTES = 105  # of a receipt's JSON, besides its line and the tenant
 
@@ -34,9 +36,7 @@ def _receipt(columns: list[str], tenant: str, at_ms: str, ordinary: str) -> str:
         id, to, latency_ms, was_stored, attempt, state, reason = [*columns, "", "", ""][:7]
         outcome = _outcome(state, was_stored, attempt, at_ms)
         end = f',"reason":{reason}}}' if reason else "}"
-    if '"' in id or "\\" in id:
-        id = id.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{{"id":"{id}","to":"{tenant}{to}",{outcome},"latency_ms":{latency_ms}{end}'
+    return f'{{"id":{quoted(id)},"to":"{tenant}{to}",{outcome},"latency_ms":{latency_ms}{end}'
 
 
 def _outcome(state: str, was_stored: str, attempt: str, at_ms: str) -> str:
