@@ -17,6 +17,7 @@ from relay.protocol.message import Message
 from relay.settings import Settings
 from relay.store.clock import Clock
 from relay.store.draft import Draft
+from relay.store.events import columns_of
 from relay.store.keys import ALL_LANES
 from relay.store.outcomes import AcceptOutcome
 from relay.store.presence import Joined
@@ -99,8 +100,8 @@ class Event:
     bytes: str
 
     @classmethod
-    def parse(cls, line: str) -> "Event":
-        kind, at_ms, *rest = line.split("\t")
+    def of(cls, columns: list[str]) -> "Event":
+        kind, at_ms, *rest = columns
         return cls(kind, int(at_ms), *rest)
 
 
@@ -445,7 +446,8 @@ class Desk:
     def events(self, *kinds: str) -> list[Event]:
         """The event logs of all shards, or what of these kinds is in them."""
         logs = [self.raw_range(self.keys.events(shard)) for shard in range(self.keys.shards)]
-        found = [Event.parse(line) for log in logs for _, fields in log for line in fields[1::2]]
+        entries = [[field.encode() for field in fields] for log in logs for _, fields in log]
+        found = [Event.of(columns) for fields in entries for columns in columns_of(fields)]
         return [event for event in found if not kinds or event.kind in kinds]
 
     def kinds(self) -> list[str]:

@@ -8,7 +8,6 @@ from relay.store.events import parse
 log = logging.getLogger(__name__)
 
 LEVELS = {"dead": logging.WARNING, "expired": logging.INFO, "cancelled": logging.INFO}
-KINDS = tuple(f"{kind}\t".encode() for kind in LEVELS)
 MOST_LINES = 200  # of one round: of more only the number is told
 
 
@@ -19,19 +18,19 @@ class EndsLog:
         self._lines = 0
         self._left_out: Counter[str] = Counter()
 
-    def note(self, shard: int, value: bytes) -> None:
+    def note(self, shard: int, columns: list[str]) -> None:
         """One event, as the log of a shard has it. What is none of these ends costs a comparison."""
-        if not value.startswith(KINDS):
+        kind = columns[0]
+        if kind not in LEVELS:
             return
-        kind = value.partition(b"\t")[0].decode()
         if self._lines == MOST_LINES:
             self._left_out[kind] += 1
             return
         self._lines += 1
-        self._tell(kind, shard, value)
+        self._tell(kind, shard, columns)
 
-    def _tell(self, kind: str, shard: int, value: bytes) -> None:
-        fields = parse("", shard, value).fields
+    def _tell(self, kind: str, shard: int, columns: list[str]) -> None:
+        fields = parse("", shard, columns).fields
         names = {
             "agent": f"{fields['tenant']}/{fields['to']}",
             "sender": f"{fields['tenant']}/{fields['from']}",

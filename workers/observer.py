@@ -5,6 +5,7 @@ from collections import Counter
 
 from relay.store.agents import Description
 from relay.store.anomalies import Anomaly
+from relay.store.events import columns_of
 from relay.store.observing import Place, Places
 from relay.store.snapshots import ALL_TENANTS, Ranking
 from relay.store.store import Store
@@ -77,11 +78,11 @@ async def _read_logs(store: Store, now_ms: int) -> tuple[float, Tallies, int]:
         place = before.by_shard.get(shard) if before else Place(f"{since_ms}-0", None)
         part = await store.observing.read(shard, place or Place("0-0", 0), reach, MOST_BYTES // store.keys.shards)
         tallies.is_estimate |= part.weight > 1
-        for logged_ms, values in part.logged:
-            count += len(values)
-            for value in values:
-                tallies.add(shard, logged_ms, value, part.weight)
-                ends.note(shard, value)
+        for logged_ms, fields in part.logged:
+            for columns in columns_of(fields):
+                count += 1
+                tallies.add(shard, logged_ms, columns, part.weight)
+                ends.note(shard, columns)
         by_shard[shard] = Place(reach.last, reach.added)
     ends.close()
     await store.observing.keep_places(Places(now_ms, by_shard))

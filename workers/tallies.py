@@ -7,10 +7,9 @@ from relay.store.events import COLUMNS, ENDS_OF_DELIVERY, parse
 from relay.store.snapshots import Percentiles
 
 MOST_NOTABLE = 1_000  # events of a tenant in one round that are kept one by one
-FAILED = frozenset((b"nacked", b"overdue", b"released"))
-NOTABLE = FAILED | {b"taken", b"dead"}  # what happens rarely, and says that something is wrong
-_ENDS = frozenset(kind.encode() for kind in ENDS_OF_DELIVERY)
-_SOME = frozenset((b"accepted", b"acked"))
+FAILED = frozenset(("nacked", "overdue", "released"))
+NOTABLE = FAILED | {"taken", "dead"}  # what happens rarely, and says that something is wrong
+_SOME = frozenset(("accepted", "acked"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,63 +114,62 @@ class ShardTally:
 
 @dataclass(slots=True)
 class Tallies:
-    """Adds up events from their raw form in the logs."""
+    """Adds up events from their columns in the logs."""
 
     tenants: defaultdict[str, TenantTally] = field(default_factory=lambda: defaultdict(TenantTally))
     shards: defaultdict[int, ShardTally] = field(default_factory=lambda: defaultdict(ShardTally))
     clocks: dict[str, int] = field(default_factory=dict)  # instance -> the least that its events are behind the store
     is_estimate: bool = False  # of some logs only a part was read
 
-    def add(self, shard: int, logged_ms: int, value: bytes, weight: float = 1) -> None:
+    def add(self, shard: int, logged_ms: int, columns: list[str], weight: float = 1) -> None:
         """One event, which stands for `weight` of them."""
-        columns = value.split(b"\t")
         if len(columns) != len(COLUMNS):
             return  # what cannot be read must not hide the rest
-        tenant = self.tenants[columns[10].decode()]
+        tenant = self.tenants[columns[10]]
         kind = columns[0]
-        tenant.counts[kind.decode()] += weight
-        if kind == b"acked":
+        tenant.counts[kind] += weight
+        if kind == "acked":
             self.shards[shard].acked += weight
-        elif kind == b"accepted":
+        elif kind == "accepted":
             self.shards[shard].accepted += weight
             self._note_clock(columns, logged_ms)
         _add_to_tenant(tenant, kind, columns, weight)
 
-    def _note_clock(self, columns: list[bytes], logged_ms: int) -> None:
-        instance, behind_ms = columns[6].decode(), logged_ms - int(columns[1])
+    def _note_clock(self, columns: list[str], logged_ms: int) -> None:
+        instance, behind_ms = columns[6], logged_ms - int(columns[1])
         known = self.clocks.get(instance)
         if known is None or behind_ms < known:
             self.clocks[instance] = behind_ms
 
 
-def _add_to_tenant(tally: TenantTally, kind: bytes, columns: list[bytes], weight: float) -> None:
-    if kind in _ENDS and columns[9]:
+def _add_to_tenant(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
+    if kind in ENDS_OF_DELIVERY and columns[9]:
         _end_of_delivery(tally, kind, columns, weight)
-    if kind == b"accepted":
+    if kind == "accepted":
         _accepted(tally, columns, weight)
     elif kind not in _SOME:
         _rare(tally, kind, columns, weight)
 
 
-def _accepted(tally: TenantTally, columns: list[bytes], weight: float) -> None:
-    tally.agents[columns[11].decode()].accepted += weight
-    sender = tally.agents[columns[12].decode()]
+def _accepted(tally: TenantTally, columns: list[str], weight: float) -> None:
+    tally.agents[columns[11]].accepted += weight
+    sender = tally.agents[columns[12]]
     sender.sent += weight
     size = int(columns[17])
     if size > sender.largest_bytes:
-        sender.largest_bytes, sender.largest_id = size, columns[13].decode()
+        sender.largest_bytes, sender.largest_id = size, columns[13]
 
 
-def _end_of_delivery(tally: TenantTally, kind: bytes, columns: list[bytes], weight: float) -> None:
+def _end_of_delivery(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
     """A first delivery has no event of its own: whatever ends it tells when it was taken."""
-    agent, taken_at, at_ms = columns[11].decode(), int(columns[9]), int(columns[1])
-    session = tally.session(columns[5].decode(), agent)
-    accepted_at = int(columns[2].partition(b"-")[0])
-    if columns[4] == b"1":
+    agent, taken_at, at_ms = columns[11], int(columns[9]), int(columns[1])
+    session = tally.session(columns[5], agent)
+    accepted_at = int(columns[2].partition("-")[0])
+    if columns[4] == "1":
         tally.counts["taken"] += weight
         session.taken += weight
         tally.taken_ms.add(taken_at - accepted_at, weight)
-    if kind == b"acked":
+    if kind == "acked":
         tally.agents[agent].acked += weight
         tally.acked_ms.add(at_ms - accepted_at, weight)
         session.acked += weight
@@ -180,24 +178,24 @@ def _end_of_delivery(tally: TenantTally, kind: bytes, columns: list[bytes], weig
         session.others += weight
 
 
-def _rare(tally: TenantTally, kind: bytes, columns: list[bytes], weight: float) -> None:
-    agent = tally.agents[columns[11].decode()]
-    if kind == b"refused" and columns[7] == b"queue_full":
+def _rare(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
+    agent = tally.agents[columns[11]]
+    if kind == "refused" and columns[7] == "queue_full":
         agent.refused_full += weight
-    elif kind == b"expired" and columns[4] in (b"", b"0"):
+    elif kind == "expired" and columns[4] in ("", "0"):
         agent.expired_unread += weight
-    elif kind == b"cancelled":
+    elif kind == "cancelled":
         agent.cancelled += weight
-    elif kind == b"dead":
+    elif kind == "dead":
         agent.dead += weight
-    elif kind == b"taken":
-        tally.session(columns[5].decode(), columns[11].decode()).taken += weight
+    elif kind == "taken":
+        tally.session(columns[5], columns[11]).taken += weight
     if kind in NOTABLE and len(tally.notable) < MOST_NOTABLE:
         tally.notable.append(_notable(columns))
 
 
-def _notable(columns: list[bytes]) -> Notable:
-    fields = parse("", 0, b"\t".join(columns)).fields
+def _notable(columns: list[str]) -> Notable:
+    fields = parse("", 0, columns).fields
     agent, sender = (f"{fields['tenant']}/{fields[name]}" for name in ("to", "from"))
     return Notable(
         kind=fields["kind"],

@@ -14,7 +14,7 @@ from relay.store.events import Event
 from relay.store.history import History, Wanted
 
 POLL_S = 0.25  # how often the logs are read
-POLL_BYTES = 160 * 1_024  # of a tenant's own events that one poll takes: some 5,000 events a second
+POLL_BYTES = 112 * 1_024  # of a tenant's own events that one poll takes: some 5,000 events a second
 LONGEST_LAG_MS = 10_000  # a feed that is further behind leaves something out, and says so
 RETRY_S = 1.0  # when the store is away
 MOST_QUEUED = 20_000  # events that wait for one follower; who has more to read reads the log itself

@@ -1,5 +1,6 @@
 """An event: one transition in the log of its shard."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ NUMBERS = frozenset(("at_ms", "seq", "attempt", "accepted_at", "taken_at", "prio
 LATER_EMPTY = ("seq", "type", "thread", "priority", "bytes")  # what only the first event of a message's life has
 FIRST_EVENTS = ("accepted", "revived")
 ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
+_BEHIND_TENANT = [""] * (len(COLUMNS) - COLUMNS.index("tenant") - 1)  # what a line may leave out
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -66,14 +68,53 @@ class Event(Struct, frozen=True, gc=False):
         return shown
 
 
-def parse(position: str, shard: int, value: bytes) -> Event:
-    fields: dict[str, Any] = dict(zip(COLUMNS, value.decode().split("\t"), strict=True))
+def doer(who: str, instance: str) -> str:
+    """How an event of this instance names who did it; the same is in shard.lua, and explained there."""
+    if who.startswith(f"{instance}."):
+        return who.removeprefix(instance)
+    return f"\\{who}" if who.startswith(".") else who
+
+
+def columns_of(fields: list[bytes]) -> Iterator[list[str]]:
+    """COLUMNS of each event of an entry. What cannot be read does not have as many.
+
+    An entry has one `e2` with a line per event, or of earlier versions an `e1` per event, whose columns are these.
+    """
+    for name, value in zip(fields[::2], fields[1::2], strict=True):
+        text = value.decode(errors="replace")
+        if name == b"e2":
+            yield from _columns_of_lines(*text.split("\n"))
+        else:
+            yield text.split("\t")
+
+
+def _columns_of_lines(first: str, *lines: str) -> Iterator[list[str]]:
+    at_ms, _, instance = first.partition("\t")
+    for line in lines:
+        try:
+            yield _columns_of_line(at_ms, instance, line)
+        except ValueError:
+            yield [line]
+
+
+def _columns_of_line(at_ms: str, instance: str, line: str) -> list[str]:
+    """Raises ValueError if it is none."""
+    kind, entry, seq, attempt, who, reason, held_ms, tenant, *rest = line.split("\t")
+    if who.startswith("."):
+        who = instance + who
+    taken_at = str(int(at_ms) - int(held_ms)) if held_ms else ""
+    left_out = _BEHIND_TENANT[len(rest) :]
+    return [kind, at_ms, entry, seq, attempt, who, instance, reason, "", taken_at, tenant, *rest, *left_out]
+
+
+def parse(position: str, shard: int, columns: list[str]) -> Event:
+    """Raises ValueError if they are not those of an event."""
+    fields: dict[str, Any] = dict(zip(COLUMNS, columns, strict=True))
     for name in NUMBERS:
         if text := fields[name]:
             fields[name] = int(text)
-    if b"\\" in value:
-        for name in ESCAPED:
-            fields[name] = unescape(fields[name])
+    for name in ESCAPED:
+        fields[name] = unescape(fields[name])
     return Event(position, shard, fields)
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.protocol.columns import escape
-from relay.store.events import Event, parse
+from relay.store.events import Event, columns_of, parse
 from relay.store.keys import Keys
 from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
 
 PAGE_BYTES = 65_536  # of a log read in one call: less than a millisecond of Redis
-OWN_BYTES = 32_768  # and of that, the tenant's own: it is what an instance has to parse
-FOLLOWED_BYTES = 1_048_576  # the same of all logs for one who catches up, and is given all of it
+OWN_BYTES = 24_576  # and of that, the tenant's own: it is what an instance has to parse
+FOLLOWED_BYTES = 786_432  # the same of all logs for one who catches up, and is given all of it
 MOST_PAGES = 128  # that one question may read
 SHARDS_AT_ONCE = 4  # logs that one question reads side by side
 CLOCKS_DIFFER_MS = 5_000  # the log is ordered by the store's clock, events tell an instance's
@@ -44,10 +44,10 @@ class Wanted:
         # A first delivery is told by what ends it, and the arrival of a blocked message by another kind.
         told_otherwise = {"taken"} if self.sees_blocks else {"taken", "accepted"}
         kinds = set() if self.kinds & told_otherwise else self.kinds
-        session = None if self.session is None else escape(self.session)
         return [
             "".join(f"{kind}\t" for kind in sorted(kinds)),
-            *(word for word in (self.tenant, self.message, self.agent, session) if word),
+            escape(self.session or ""),
+            *(word for word in (self.tenant, self.agent, self.message) if word),
         ]
 
     def seen(self, event: Event) -> Event | None:
@@ -209,16 +209,16 @@ def _id_of(row: list[bytes]) -> tuple[int, int]:
 def _events(row: list[bytes], shard: int) -> list[Placed]:
     """The events of one entry of a log, and the first deliveries that they end, each before its end."""
     position = row[0].decode()
-    logged = [event for value in row[1:] if (event := _parsed(position, shard, value))]
+    logged = [event for columns in columns_of(row[1:]) if (event := _parsed(position, shard, columns))]
     events = [event for entry in logged for event in (entry.first_delivery(), entry) if event is not None]
     ms, number = _id_of(row)
     return [((ms, number, shard, n), event) for n, event in enumerate(events)]
 
 
-def _parsed(position: str, shard: int, value: bytes) -> Event | None:
+def _parsed(position: str, shard: int, columns: list[str]) -> Event | None:
     """None for what cannot be read: it must not hide the rest."""
     try:
-        return parse(position, shard, value)
+        return parse(position, shard, columns)
     except ValueError:
         log.warning("event_unreadable", extra={"shard": shard, "position": position})
         return None

@@ -18,7 +18,7 @@ PAGE_BYTES = 65_536  # about how much of a log is read in one call
 REMEMBERED_S = 5.0  # how long it is believed how far back the logs go
 KEEP_PLACES_ROUNDS = 6  # a reader that was away for longer begins anew
 
-Logged = tuple[int, list[bytes]]  # when it was logged, by the store's clock, and the events of one entry
+Logged = tuple[int, list[bytes]]  # when it was logged, by the store's clock, and the fields of one entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Observing:
             )
             if not rows:
                 break
-            logged += [(int(entry.partition(b"-")[0]), fields[1::2]) for entry, fields in rows]
+            logged += [(int(entry.partition(b"-")[0]), fields) for entry, fields in rows]
             after = rows[-1][0].decode()
             read += sum(len(value) for _, fields in rows for value in fields)
             count = max(1, int(len(logged) * min(PAGE_BYTES, most_bytes - read) / read))

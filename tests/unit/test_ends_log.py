@@ -9,10 +9,10 @@ from workers import ends
 from workers.ends import EndsLog
 
 
-def an_event(kind: str, **columns: str) -> bytes:
+def an_event(kind: str, **columns: str) -> list[str]:
     values = {"kind": kind, "at_ms": "5", "entry": "5-0", "attempt": "2", "tenant": "acme", "to": "bob"}
     values |= {"from": "alice", "id": "m-1"} | columns
-    return "\t".join(values.get(name, "") for name in COLUMNS).encode()
+    return [values.get(name, "") for name in COLUMNS]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, object]]]:

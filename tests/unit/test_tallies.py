@@ -1,13 +1,13 @@
 """Tallies: what events add up to."""
 
-from relay.store.events import COLUMNS
+from relay.store.events import COLUMNS, columns_of
 from relay.store.snapshots import Percentiles
 from workers.tallies import MOST_NOTABLE, AgentTally, Latencies, Tallies
 
 AT_MS = 1_800_000_000_000
 
 
-def event(kind: str, **fields: object) -> bytes:
+def event(kind: str, **fields: object) -> list[str]:
     values: dict[str, object] = {
         "kind": kind,
         "at_ms": AT_MS,
@@ -20,17 +20,17 @@ def event(kind: str, **fields: object) -> bytes:
         "id": "m-1",
         **fields,
     }
-    return "\t".join(str(values.get(name, "")) for name in COLUMNS).encode()
+    return [str(values.get(name, "")) for name in COLUMNS]
 
 
-def accepted(**fields: object) -> bytes:
+def accepted(**fields: object) -> list[str]:
     return event("accepted", **{"bytes": 10, "instance": "i1", "attempt": "", "who": "", **fields})
 
 
-def tallied(*events: bytes, weight: float = 1) -> Tallies:
+def tallied(*events: list[str], weight: float = 1) -> Tallies:
     tallies = Tallies()
-    for value in events:
-        tallies.add(3, AT_MS, value, weight)
+    for columns in events:
+        tallies.add(3, AT_MS, columns, weight)
     return tallies
 
 
@@ -104,8 +104,19 @@ def test_a_clock_is_judged_by_its_quickest_event() -> None:
     assert tallies.clocks == {"i1": 300}
 
 
+def test_every_version_of_an_event_adds_up_to_the_same() -> None:
+    message = "acme\tbob\talice\tm-1"
+    old = f"acked\t{AT_MS + 30}\t{AT_MS}-0\t\t1\ti1.7\t\t\t\t{AT_MS + 10}\t{message}\t\t\t\t"
+    new = f"{AT_MS + 30}\ti1\nacked\t{AT_MS}-0\t\t1\t.7\t\t20\t{message}"
+
+    before, now = tallied(*columns_of([b"e1", old.encode()])), tallied(*columns_of([b"e2", new.encode()]))
+
+    assert before.tenants["acme"].sessions == now.tenants["acme"].sessions
+    assert now.tenants["acme"].sessions["i1.7"].slowest_ms == 20
+
+
 def test_what_cannot_be_read_hides_nothing() -> None:
-    tallies = tallied(b"garbage", accepted())
+    tallies = tallied(["garbage"], accepted())
 
     assert dict(tallies.tenants["acme"].counts) == {"accepted": 1}
 
