@@ -29,8 +29,9 @@ PAGE_ENTRIES = 200
 BATCHES_SEEN = 10  # how often memory is looked at
 START_MS = 1_800_000_000_000
 KINDS = ("accepted", "taken", "acked") * 6 + ("nacked", "released")
+INSTANCE = "c0ffee1234"
 COLUMNS = (
-    *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "accepted_at", "taken_at"),
+    *("kind", "entry", "seq", "attempt", "who", "reason", "held_ms"),
     *("tenant", "to", "from", "id", "type", "thread", "priority", "bytes"),
 )
 
@@ -57,20 +58,24 @@ def fill(client: redis.Redis, prefix: str, events: int) -> None:
     for start in range(0, events // EVENTS_PER_ENTRY, FILL_AT_ONCE):
         with client.pipeline(transaction=False) as pipeline:
             for entry in range(start, min(start + FILL_AT_ONCE, events // EVENTS_PER_ENTRY)):
-                fields = [word for event in an_entry(chance, entry) for word in ("e1", event)]
                 key = f"{prefix}:{{s{entry % SHARDS:02d}}}:events"
-                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", *fields)  # type: ignore[no-untyped-call]
+                lines = an_entry(chance, entry)
+                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", "e2", lines)  # type: ignore[no-untyped-call]
             pipeline.execute()
 
 
-def an_entry(chance: random.Random, entry: int) -> list[str]:
+def an_entry(chance: random.Random, entry: int) -> str:
+    """A first line, and one for each event."""
     at = START_MS + entry
-    return [
-        f"{kind}\t{at}\t{at - 9}-{place}\t{entry}\t1\tc0ffee1234.{place}\tc0ffee1234\t\t{at - 9}\t"
-        f"{'' if kind == 'accepted' else at - 4}\tacme\t{an_agent(chance)}\t{an_agent(chance)}\t"
-        f"{chance.getrandbits(64):016x}\tjob\t\t0\t256"
-        for place, kind in enumerate(KINDS)
-    ]
+    return "\n".join([f"{at}\t{INSTANCE}", *(an_event(chance, kind, at, place) for place, kind in enumerate(KINDS))])
+
+
+def an_event(chance: random.Random, kind: str, at: int, place: int) -> str:
+    """Only an accept says what is in the head, and only the others say who had it for how long."""
+    message = f"acme\t{an_agent(chance)}\t{an_agent(chance)}\t{chance.getrandbits(64):016x}"
+    if kind == "accepted":
+        return f"{kind}\t{at - 9}-{place}\t{at}\t\t\t\t\t{message}\tjob\t\t0\t256"
+    return f"{kind}\t{at - 9}-{place}\t\t1\t.{place}\t\t4\t{message}"
 
 
 def an_agent(chance: random.Random) -> str:
@@ -93,14 +98,17 @@ def with_pandas(client: redis.Redis, prefix: str, folder: Path) -> int:
     count = 0
     for shard in range(SHARDS):
         rows = [
-            [shard, stream_id.decode(), *value.decode().split("\t")]
+            [shard, stream_id.decode(), *first.split("\t"), *line.split("\t")]
             for page in pages(client, prefix, shard)
-            for stream_id, fields in page
-            for value in fields[1::2]
+            for stream_id, (_, value) in page
+            for first, *lines in [value.decode().split("\n")]
+            for line in lines
         ]
-        frame = pd.DataFrame(rows, columns=["shard", "stream_id", *COLUMNS])
-        for name in ("at_ms", "seq", "attempt", "accepted_at", "taken_at", "priority", "bytes"):
+        frame = pd.DataFrame(rows, columns=["shard", "stream_id", "at_ms", "instance", *COLUMNS])
+        for name in ("at_ms", "seq", "attempt", "held_ms", "priority", "bytes"):
             frame[name] = pd.to_numeric(frame[name]).astype("Int64")
+        frame["taken_at"] = frame["at_ms"] - frame.pop("held_ms")
+        frame["who"] = frame["instance"].where(frame["who"].str.startswith("."), "") + frame["who"]
         frame.to_parquet(folder / f"{shard}.parquet", compression="zstd")
         count += len(frame)
     return count

@@ -11,10 +11,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-EVENT_SCHEMA_VERSION = "e1"  # the name of an event's field in the stream
+EVENT_SCHEMA_VERSION = "e1"  # of the columns below; the logs have them as fields of this name, or leaner as `e2`
 
 # A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are the tab-separated
-# ones of the event, in their order. `stream_ms`-`stream_n` is the entry of the shard's log, `place` the event's place
+# ones of an `e1`, in their order. `stream_ms`-`stream_n` is the entry of the shard's log, `place` the event's place
 # in it. Where entries were trimmed before they were read, a row of kind `lost` says in `reason` how many are missing.
 EVENTS = StructType(
     [

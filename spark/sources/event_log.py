@@ -79,7 +79,7 @@ def _extent(server: Client, key: str) -> Extent:
         Mark(ends[0][0].decode(), removed + 1) if ends else None,
         Mark(info[b"last-generated-id"].decode(), added),
         removed,
-        sum(len(entry[1]) // 2 for entry in ends) / max(1, len(ends)),
+        sum(parsing.count(entry[1]) for entry in ends) / max(1, len(ends)),
     )
 
 
@@ -110,8 +110,8 @@ def _pages(server: Client, key: str, wanted: Range) -> Iterator[list[Any]]:
         if len(page) < count:
             return
         start = f"({page[-1][0].decode()}"
-        events = sum(len(fields) for _, fields in page) // 2
-        count = max(1, min(MOST_PAGE_ENTRIES, PAGE_EVENTS * len(page) // events))
+        events = sum(parsing.count(fields) for _, fields in page)
+        count = max(1, min(MOST_PAGE_ENTRIES, PAGE_EVENTS * len(page) // max(1, events)))
 
 
 def _gathered(pages: Iterable[list[Any]]) -> Iterator[list[Any]]:
@@ -120,7 +120,7 @@ def _gathered(pages: Iterable[list[Any]]) -> Iterator[list[Any]]:
     events = 0
     for page in pages:
         entries += page
-        events += sum(len(fields) for _, fields in page) // 2
+        events += sum(parsing.count(fields) for _, fields in page)
         if events >= BATCH_EVENTS:
             yield entries
             entries, events = [], 0

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark.schemas import EVENT_SCHEMA_VERSION, EVENTS
+from spark.schemas import EVENTS
 from spark.sources.store import StoreError
 
 Entry = tuple[bytes, list[bytes]]  # an id, and a flat list of names and values
@@ -21,9 +21,15 @@ LOST = "lost"  # the kind of a row that stands where entries are missing; `reaso
 PLACE_OF_LOST = -1  # before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
 
-_NAME = EVENT_SCHEMA_VERSION.encode()
-_IN_EVENT = list(SCHEMA)[OWN_COLUMNS:]
-_EVENT = pa.schema(_IN_EVENT)
+_EVENT = pa.schema(list(SCHEMA)[OWN_COLUMNS:])  # the columns of an `e1`
+_FIRST_LINE = pa.schema([SCHEMA.field("at_ms"), SCHEMA.field("instance")])  # and of the lines of an `e2`
+_LINE = pa.schema(
+    field.with_name("held_ms") if field.name == "taken_at" else field
+    for field in _EVENT
+    if field.name not in ("at_ms", "instance", "accepted_at")
+)
+_MOST_LEFT_OUT = len(_LINE) - _LINE.names.index("tenant") - 1  # the empty columns at the end of a line
+_ENDS = pa.array([b"\t" * (n if n <= _MOST_LEFT_OUT else 99) + b"\n" for n in range(len(_LINE))], pa.binary())
 _IDS = pa.schema([("ms", pa.int64()), ("n", pa.int64())])
 _ESCAPED = re.compile(r"\\(.)")
 _MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
@@ -31,24 +37,66 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
 
 def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
     """The events of some entries, in their order. Raises StoreError for events of another version."""
-    ids = [entry[0] for entry in entries]
-    events = [_values(shard, entry[1]) for entry in entries]
-    counts = [len(some) for some in events]
-    lines = b"\n".join(chain.from_iterable(events))
-    try:
-        columns = _columns(lines, _EVENT, "\t")
-    except pa.ArrowInvalid:
-        lines = b"\n".join(_readable(line, entry) for entry, some in zip(ids, events, strict=True) for line in some)
-        columns = _columns(lines, _EVENT, "\t")
-    if b"\\" in lines:
-        columns = [
-            _unescaped(column) if field.name in ESCAPED else column
-            for field, column in zip(_IN_EVENT, columns, strict=True)
-        ]
+    by_version: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_version.setdefault(_version(shard, entry[1]), []).append(entry)
+    batches = [_batch(shard, version, some) for version, some in by_version.items()]
+    if len(batches) == 1:
+        return batches[0]
+    both = pa.concat_batches(batches)
+    return both.take(pc.sort_indices(both, [(name, "ascending") for name in ("stream_ms", "stream_n", "place")]))
+
+
+def count(fields: list[bytes]) -> int:
+    """How many events an entry has."""
+    return fields[1].count(b"\n") if fields[0] == b"e2" else len(fields) // 2
+
+
+def _version(shard: int, fields: list[bytes]) -> str:
+    if fields[::2] == [b"e2"] or fields.count(b"e1") * 2 == len(fields):
+        return fields[0].decode()
+    other = next(name.decode() for name in fields[::2] if name != b"e1")
+    raise StoreError(f"shard {shard} has events of version {other!r}; this pipeline reads 'e1' and 'e2'")
+
+
+def _batch(shard: int, version: str, entries: list[Entry]) -> pa.RecordBatch:
+    columns_of, mended = (_of_lines, _mended_lines) if version == "e2" else (_of_fields, _mended_fields)
+    ids, counts = [entry[0] for entry in entries], [count(entry[1]) for entry in entries]
     owner = pa.array(chain.from_iterable(map(repeat, range(len(ids)), counts)), pa.int32())
+    try:
+        columns = columns_of(entries, owner)
+    except pa.ArrowInvalid:
+        columns = columns_of([mended(entry) for entry in entries], owner)
     places = pa.array(chain.from_iterable(map(range, counts)), pa.int32())
     at, number = (column.take(owner) for column in _columns(b"\n".join(ids), _IDS, "-"))
     return pa.record_batch([_constant(shard, len(owner)), at, number, places, *columns], schema=SCHEMA)
+
+
+def _of_fields(entries: list[Entry], _owner: pa.Array) -> list[pa.Array]:
+    """The columns of events that have a field each."""
+    lines = b"\n".join(chain.from_iterable(fields[1::2] for _, fields in entries))
+    return _plain(_columns(lines, _EVENT, "\t"), lines)
+
+
+def _of_lines(entries: list[Entry], owner: pa.Array) -> list[pa.Array]:
+    """The same of events that have a line each, below one that says when and where."""
+    firsts, _, rests = zip(*(fields[1].partition(b"\n") for _, fields in entries), strict=True)
+    first_lines, lines = (b"\n".join(some) for some in (firsts, rests))
+    at_ms, instance = (column.take(owner) for column in _columns(first_lines, _FIRST_LINE, "\t"))
+    read = dict(zip(_LINE.names, _columns(_filled_up(lines), _LINE, "\t"), strict=True))
+    read |= {"at_ms": at_ms, "instance": instance, "accepted_at": pa.nulls(len(owner), pa.int64())}
+    read["taken_at"] = pc.subtract(at_ms, read["held_ms"])
+    own = pc.starts_with(read["who"], ".")
+    read["who"] = pc.if_else(own, pc.binary_join_element_wise(instance, read["who"], ""), read["who"])
+    return _plain([read[name] for name in _EVENT.names], lines)
+
+
+def _filled_up(lines: bytes) -> pa.Buffer:
+    """Lines with the columns that were left out. One that has too few to be an event gets too many."""
+    each = pc.split_pattern(pa.array([lines], pa.binary()), "\n").flatten()
+    missing = pc.subtract(len(_LINE) - 1, pc.count_substring(each, "\t"))
+    ends = _ENDS.take(pc.max_element_wise(missing, 0))
+    return pc.binary_join_element_wise(each, ends, b"").buffers()[2]
 
 
 def lost(shard: int, stream_id: str, entries: int) -> pa.RecordBatch:
@@ -59,14 +107,7 @@ def lost(shard: int, stream_id: str, entries: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
 
-def _values(shard: int, fields: list[bytes]) -> list[bytes]:
-    if fields.count(_NAME) * 2 != len(fields):
-        other = next(name.decode() for name in fields[::2] if name != _NAME)
-        raise StoreError(f"shard {shard} has events of version {other!r}; this pipeline reads {EVENT_SCHEMA_VERSION!r}")
-    return fields[1::2]
-
-
-def _columns(lines: bytes, schema: pa.Schema, delimiter: str) -> list[pa.Array]:
+def _columns(lines: bytes | pa.Buffer, schema: pa.Schema, delimiter: str) -> list[pa.Array]:
     """Lines of separated values, column by column. What is empty is null."""
     table = csv.read_csv(
         pa.BufferReader(lines),
@@ -77,19 +118,41 @@ def _columns(lines: bytes, schema: pa.Schema, delimiter: str) -> list[pa.Array]:
     return [column.combine_chunks() for column in table.columns]
 
 
-def _readable(line: bytes, entry_id: bytes) -> bytes:
-    """The line, or one in its place that says when it was written."""
+def _mended_fields(entry: Entry) -> Entry:
+    """The entry with an event that says when it was written in the place of each that cannot be read."""
+    at_ms = entry[0].partition(b"-")[0]
+    unreadable = b"\t".join((UNREADABLE.encode(), at_ms, *[b""] * (len(_EVENT) - 2)))
+    lines = [line if b"\n" not in line and _is_readable(line, _EVENT) else unreadable for line in entry[1][1::2]]
+    return entry[0], [word for line in lines for word in (b"e1", line)]
+
+
+def _mended_lines(entry: Entry) -> Entry:
+    """The same of an entry with lines. None of them can be read without the first."""
+    first, *lines = entry[1][1].split(b"\n")
+    has_first = _is_readable(first, _FIRST_LINE)
+    unreadable = UNREADABLE.encode() + b"\t" * (len(_LINE) - 1)
+    mended = [line if has_first and _is_readable(_filled_up(line), _LINE) else unreadable for line in lines]
+    return entry[0], [b"e2", b"\n".join((first if has_first else entry[0].partition(b"-")[0] + b"\t", *mended))]
+
+
+def _is_readable(line: bytes | pa.Buffer, schema: pa.Schema) -> bool:
     try:
-        if b"\n" not in line:
-            _columns(line, _EVENT, "\t")
-            return line
+        _columns(line, schema, "\t")
     except pa.ArrowInvalid:
-        pass
-    return b"\t".join((UNREADABLE.encode(), entry_id.partition(b"-")[0], *[b""] * (len(_IN_EVENT) - 2)))
+        return False
+    return True
 
 
 def _constant(number: int, length: int) -> pa.Array:
     return pa.repeat(pa.scalar(number, pa.int32()), length)
+
+
+def _plain(columns: list[pa.Array], lines: bytes) -> list[pa.Array]:
+    """The columns of the events in these lines, without the escapes."""
+    if b"\\" not in lines:
+        return columns
+    named = zip(_EVENT.names, columns, strict=True)
+    return [_unescaped(column) if name in ESCAPED else column for name, column in named]
 
 
 def _unescaped(column: pa.Array) -> pa.Array:

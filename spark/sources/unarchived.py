@@ -4,6 +4,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark.sources import event_log
+from spark.sources.event_log import Range
 from spark.sources.store import Store
 from spark.transforms.lives import ENDS, POSITION_OF_MS
 
@@ -33,8 +38,8 @@ def tail(store: Store, shard: int, after: int) -> Tail:
     """The ends in a shard's log behind a position that has been archived."""
     ms, n = divmod(after, POSITION_OF_MS)
     first = next(_entries(store, shard, "events", "-"), None)
-    entries = _entries(store, shard, "events", f"({ms}-{n}")
-    ends = [end for _, fields in entries for line in fields[1::2] if (end := _end(line))]
+    batches = event_log.read(store, [Range(shard, f"({ms}-{n}", "+", 0)])
+    ends = [end for batch in batches for end in _ends(batch)]
     return Tail(ends, first is not None and _place(first[0]) <= (ms, n))
 
 
@@ -60,12 +65,9 @@ def _place(entry: str) -> tuple[int, int]:
     return int(ms), int(n)
 
 
-def _end(line: bytes) -> End | None:
-    kind, _, entry, *rest = line.decode().split("\t")
-    if kind not in ENDS:
-        return None
-    tenant, to, sender = rest[7:10]
-    return tenant, to, sender, entry
+def _ends(batch: pa.RecordBatch) -> Iterator[End]:
+    ended = batch.filter(pc.is_in(batch.column("kind"), pa.array(ENDS)))
+    return zip(*(ended.column(name).to_pylist() for name in ("tenant", "to", "from", "entry")), strict=True)
 
 
 def _late(name: str, value: str, where: str) -> Iterator[Late]:

@@ -11,12 +11,28 @@ from spark.sources.store import Place
 NOON_MS = 1_800_000_000_000  # 2027-01-15 08:00 UTC
 DAY_MS = 86_400_000
 SHARDS = 4
+INSTANCE = "c0ffee1234"
+MESSAGE = {"tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
+LINE = (
+    *("kind", "entry", "seq", "attempt", "who", "reason", "held_ms"),
+    *("tenant", "to", "from", "id", "type", "thread", "priority", "bytes"),
+)
 
 
 def an_event(kind: str = "accepted", **columns: Any) -> str:
     """One event as shard.lua writes it."""
-    values = {"at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"} | columns | {"kind": kind}
+    values = MESSAGE | columns | {"kind": kind}
+    return "\t".join(escape(str(values.get(name, ""))) for name in LINE).rstrip("\t")
+
+
+def an_old_event(kind: str = "accepted", **columns: Any) -> str:
+    """One event as earlier versions wrote it, in a field of its own."""
+    values = {"at_ms": NOON_MS} | MESSAGE | columns | {"kind": kind}
     return "\t".join(escape(str(values.get(name, ""))) for name in COLUMNS)
+
+
+def lines_of(at_ms: int, *events: str) -> str:
+    return "\n".join((f"{at_ms}\t{INSTANCE}", *events))
 
 
 class EventLog:
@@ -46,7 +62,13 @@ class EventLog:
 
     def add(self, shard: int, *events: str, at_ms: int = NOON_MS) -> str:
         """One entry with these events; its number in the millisecond is the next one."""
-        fields = [word for event in events for word in ("e1", event)]
+        return self._add(shard, at_ms, "e2", lines_of(at_ms, *events))
+
+    def add_old(self, shard: int, *events: str, at_ms: int = NOON_MS) -> str:
+        """The same, as earlier versions wrote it."""
+        return self._add(shard, at_ms, *(word for event in events for word in ("e1", event)))
+
+    def _add(self, shard: int, at_ms: int, *fields: str) -> str:
         return str(self.redis.execute_command("XADD", self.key(shard), f"{at_ms}-*", *fields))
 
     def fill(self, entries: int, events_per_entry: int = 3, days: int = 1) -> int:
@@ -55,8 +77,9 @@ class EventLog:
             for n in range(entries):
                 at_ms = NOON_MS + n * days * DAY_MS // entries
                 events = [an_event(id=f"m-{n}-{place}", seq=n) for place in range(events_per_entry)]
-                fields = [word for event in events for word in ("e1", event)]
-                pipeline.execute_command("XADD", self.key(n % self.shards), f"{at_ms}-{n}", *fields)
+                pipeline.execute_command(
+                    "XADD", self.key(n % self.shards), f"{at_ms}-{n}", "e2", lines_of(at_ms, *events)
+                )
             pipeline.execute()
         return entries * events_per_entry
 

@@ -144,12 +144,12 @@ def test_an_interrupted_job_shows_no_traceback_of_the_gateway() -> None:
 
 
 def test_what_a_task_cannot_do_has_a_clear_cause(spark: SparkSession, event_log: EventLog, tmp_path: Path) -> None:
-    event_log.redis.xadd(event_log.key(0), {"e2": an_event()})
+    event_log.redis.xadd(event_log.key(0), {"e3": an_event()})
 
     with pytest.raises(StreamingQueryException) as failed:
         run(spark, event_log, tmp_path)
 
-    assert clear_cause(failed.value) == "shard 0 has events of version 'e2'; this pipeline reads 'e1'"
+    assert clear_cause(failed.value) == "shard 0 has events of version 'e3'; this pipeline reads 'e1' and 'e2'"
 
 
 def run_until_killed(event_log: EventLog, folder: Path, point: str) -> int:

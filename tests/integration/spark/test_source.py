@@ -14,7 +14,7 @@ from spark.schemas import EVENTS
 from spark.sources.events import EventsReader, EventsStreamReader, RelayEvents
 from spark.sources.parsing import OWN_COLUMNS
 from spark.sources.store import StoreError, locate
-from tests.integration.spark.logs import DAY_MS, NOON_MS, EventLog, an_event
+from tests.integration.spark.logs import DAY_MS, INSTANCE, NOON_MS, EventLog, an_event, an_old_event
 from tests.servers import RealCluster
 
 ALL = ReadAllAvailable()
@@ -51,15 +51,55 @@ def test_the_columns_of_an_event_are_those_that_the_relay_writes() -> None:
 
 
 def test_an_event_comes_with_every_column_and_its_place(event_log: EventLog, reader: EventsReader) -> None:
-    columns = {"entry": "5-1", "seq": 7, "attempt": 2, "who": "i.1", "instance": "i", "reason": "late", "type": "job"}
-    times = {"accepted_at": NOON_MS - 9, "taken_at": NOON_MS - 5, "thread": "t", "priority": 3, "bytes": 256}
-    event_log.add(1, an_event("accepted"), an_event("acked", **columns, **times))
+    columns = {"entry": "5-1", "seq": 7, "attempt": 2, "who": "i.1", "reason": "late", "type": "job"}
+    columns |= {"thread": "t", "priority": 3, "bytes": 256}
+    event_log.add(1, an_event("accepted"), an_event("acked", held_ms=5, **columns))
 
     _, acked = read_all(reader)
 
     place = {"shard": 1, "stream_ms": NOON_MS, "stream_n": 0, "place": 1}
-    who = {"kind": "acked", "at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
-    assert acked == place | who | columns | times
+    which = {"kind": "acked", "at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
+    times = {"instance": INSTANCE, "accepted_at": None, "taken_at": NOON_MS - 5}
+    assert acked == place | which | columns | times
+
+
+def test_an_event_of_an_earlier_version_comes_as_it_is(event_log: EventLog, reader: EventsReader) -> None:
+    columns = {"entry": "5-1", "seq": 7, "attempt": 2, "who": "i.1", "instance": "i", "reason": "late", "type": "job"}
+    times = {"accepted_at": NOON_MS - 9, "taken_at": NOON_MS - 5, "thread": "t", "priority": 3, "bytes": 256}
+    event_log.add_old(1, an_old_event("accepted"), an_old_event("acked", **columns, **times))
+
+    _, acked = read_all(reader)
+
+    place = {"shard": 1, "stream_ms": NOON_MS, "stream_n": 0, "place": 1}
+    which = {"kind": "acked", "at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
+    assert acked == place | which | columns | times
+
+
+def test_a_log_of_two_versions_is_read_in_its_order(event_log: EventLog, reader: EventsReader) -> None:
+    event_log.add_old(0, an_old_event(id="a"), an_old_event(id="b"))
+    event_log.add(0, an_event(id="c"), an_event(id="d"))
+    event_log.add_old(0, an_old_event(id="e"), at_ms=NOON_MS + 1)
+    event_log.add(0, an_event(id="f"), at_ms=NOON_MS + 2)
+
+    found = read_all(reader)
+
+    assert [(row["id"], row["place"]) for row in found] == [("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", 0), ("f", 0)]
+
+
+@pytest.mark.parametrize(
+    ("written", "who"),
+    [(".24", f"{INSTANCE}.24"), ("5f0c2a9d1e.24", "5f0c2a9d1e.24"), ("http..24.ab", "http..24.ab")],
+)
+def test_who_did_it_is_named_in_full(event_log: EventLog, reader: EventsReader, written: str, who: str) -> None:
+    event_log.add(0, an_event("acked", who=written))
+
+    assert [row["who"] for row in read_all(reader)] == [who]
+
+
+def test_a_name_that_begins_with_a_dot_is_no_session_of_the_instance(event_log: EventLog, reader: EventsReader) -> None:
+    event_log.add(0, an_event("cancelled").replace("\t\t\t\t", "\t\t\t\t\\.24/bob", 1))
+
+    assert [(row["who"], row["id"]) for row in read_all(reader)] == [(".24/bob", "m-1")]
 
 
 def test_what_an_event_does_not_say_is_null(event_log: EventLog, reader: EventsReader) -> None:
@@ -68,7 +108,7 @@ def test_what_an_event_does_not_say_is_null(event_log: EventLog, reader: EventsR
     (joined,) = read_all(reader)
 
     said = {name for name, value in joined.items() if value is not None}
-    assert said == {"shard", "stream_ms", "stream_n", "place", "kind", "at_ms", "tenant", "to"}
+    assert said == {"shard", "stream_ms", "stream_n", "place", "kind", "at_ms", "instance", "tenant", "to"}
 
 
 @pytest.mark.parametrize(
@@ -125,9 +165,9 @@ def test_what_comes_after_planning_is_not_read(event_log: EventLog, reader: Even
 
 
 def test_events_of_another_version_are_refused(event_log: EventLog, reader: EventsReader) -> None:
-    event_log.redis.xadd(event_log.key(0), {"e2": an_event()})
+    event_log.redis.xadd(event_log.key(0), {"e3": an_event()})
 
-    with pytest.raises(StoreError, match="version 'e2'"):
+    with pytest.raises(StoreError, match="version 'e3'"):
         read_all(reader)
 
 
@@ -328,13 +368,44 @@ def test_spark_reads_a_cluster(spark: SparkSession) -> None:
             assert sorted(row.id for row in events.collect()) == [f"m-{shard}" for shard in range(8)]
 
 
-@pytest.mark.parametrize(
-    "bad", ["accepted", an_event() + "\tmore", an_event(at_ms="soon"), an_event().replace("bob", "b\nob")]
-)
+@pytest.mark.parametrize("bad", ["", "accepted", an_event(bytes=5) + "\tmore", an_event(held_ms="long")])
 def test_an_event_that_cannot_be_read_is_counted_and_hides_no_other(
     reader: EventsReader, event_log: EventLog, bad: str
 ) -> None:
     event_log.add(1, an_event(id="a"), bad, an_event(id="b"))
+    event_log.add(1, an_event(id="c"))
+
+    found = read_all(reader)
+
+    assert [(row["kind"], row["id"], row["place"]) for row in found] == [
+        ("accepted", "a", 0),
+        ("unreadable", None, 1),
+        ("accepted", "b", 2),
+        ("accepted", "c", 0),
+    ]
+
+
+def test_no_event_is_read_without_its_first_line(reader: EventsReader, event_log: EventLog) -> None:
+    event_log.redis.xadd(
+        event_log.key(1), {"e2": f"soon\ti1\n{an_event(id='a')}\n{an_event(id='b')}"}, id=f"{NOON_MS}-1"
+    )
+    event_log.add(1, an_event(id="c"))
+
+    found = read_all(reader)
+
+    assert [(row["kind"], row["id"], row["at_ms"]) for row in found] == [
+        ("unreadable", None, NOON_MS),
+        ("unreadable", None, NOON_MS),
+        ("accepted", "c", NOON_MS),
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["accepted", an_old_event() + "\tmore", an_old_event(at_ms="soon"), an_old_event().replace("bob", "b\nob")],
+)
+def test_neither_does_one_of_an_earlier_version(reader: EventsReader, event_log: EventLog, bad: str) -> None:
+    event_log.add_old(1, an_old_event(id="a"), bad, an_old_event(id="b"))
     event_log.add(1, an_event(id="c"))
 
     found = read_all(reader)
