@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import redis
 
@@ -14,7 +13,7 @@ FINAL = frozenset({"acked", "expired", "dead", "cancelled"})
 HOLD_ENDS = frozenset({"released", "overdue", "nacked"})
 STEPS = HOLD_ENDS | {"accepted", "taken", "touched", "replied"}  # what happens to a message in a mailbox before its end
 COLUMNS = (
-    *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "accepted_at", "taken_at"),
+    *("kind", "entry", "seq", "attempt", "who", "reason", "held_ms"),
     *("tenant", "to", "sender", "id", "type", "thread", "priority", "bytes"),
 )
 PAGE = 1_000
@@ -42,13 +41,12 @@ class EventLog:
     """Follows the logs while the run goes on: a server that was nearly full has cut their beginnings in the end."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, dict[str, list[str]]] = defaultdict(dict)  # stream -> entry -> its events
+        self._entries: dict[str, dict[str, str]] = defaultdict(dict)  # stream -> entry -> its lines
         self._read_from: dict[str, Client] = {}  # stream -> the server that had it last
 
     def read(self, clients: list[Client]) -> None:
         """Reads on. What a server that does not answer has comes with the next call, or from its successor."""
         for client in clients:
-            client.set_response_callback("XRANGE", _as_it_is)
             try:
                 for name in sorted(client.scan_iter(match="relay:{s*}:events", count=1_000)):
                     self._read(client, name)
@@ -65,7 +63,7 @@ class EventLog:
         """All that a server has counts, from its first entry on: it does not have what a failover has undone."""
         now = dict(_entries(client, name, "-"))
         first = place(next(iter(now)))
-        cut = {id: texts for id, texts in self._entries[name].items() if place(id) < first}
+        cut = {id: lines for id, lines in self._entries[name].items() if place(id) < first}
         self._entries[name] = cut | now
         self._read_from[name] = client
 
@@ -75,9 +73,8 @@ class EventLog:
         self.read(clients)
         lives: Lives = defaultdict(list)
         for entries in self._entries.values():
-            for event in (_parsed(text) for texts in entries.values() for text in texts):
-                if event is not None:
-                    lives[event.key].append(event)
+            for event in (event for lines in entries.values() for event in _events(lines)):
+                lives[event.key].append(event)
         return lives
 
 
@@ -87,24 +84,26 @@ def place(entry: str) -> tuple[int, int]:
     return int(ms), int(number)
 
 
-def _as_it_is(rows: Any, **_: Any) -> Any:
-    """redis-py would make a dictionary of the fields, and all of them have the same name."""
-    return rows
-
-
-def _entries(client: Client, name: str, after: str) -> Iterator[tuple[str, list[str]]]:
-    """Entries with their events: a field for each event, all of the same name."""
-    while rows := client.execute_command("XRANGE", name, after, "+", "COUNT", PAGE):
-        yield from ((id, fields[1::2]) for id, fields in rows)
+def _entries(client: Client, name: str, after: str) -> Iterator[tuple[str, str]]:
+    """Entries with their lines: all events of a script call are in one field."""
+    while rows := client.xrange(name, after, "+", PAGE):
+        yield from ((id, fields["e2"]) for id, fields in rows)
         after = f"({rows[-1][0]}"
 
 
-def _parsed(text: str) -> Event | None:
-    column = dict(zip(COLUMNS, text.split("\t"), strict=True))
-    if not column["id"]:
-        return None  # of an agent, not of a message
-    tenant = column["tenant"]
+def _events(lines: str) -> Iterator[Event]:
+    """What happened to messages; what happened to agents is left out."""
+    first, *rest = lines.split("\n")
+    at_ms, instance = first.split("\t")
+    for line in rest:
+        column = defaultdict(str, zip(COLUMNS, line.split("\t"), strict=False))
+        if column["id"]:
+            yield _event(int(at_ms), instance, column)
+
+
+def _event(at_ms: int, instance: str, column: dict[str, str]) -> Event:
+    tenant, who = column["tenant"], column["who"]
     key = Key(f"{tenant}/{column['to']}", f"{tenant}/{column['sender']}", column["id"])
     seq, attempt = int(column["seq"] or 0), int(column["attempt"] or 0)
-    who, reason, thread = column["who"], column["reason"], column["thread"]
-    return Event(column["kind"], int(column["at_ms"]), column["entry"], seq, attempt, who, reason, thread, key)
+    who = instance + who if who.startswith(".") else who
+    return Event(column["kind"], at_ms, column["entry"], seq, attempt, who, column["reason"], column["thread"], key)

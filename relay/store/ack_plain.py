@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from relay.store.events import doer
 from relay.store.receipt_lines import JSON_BYTES, RUN_BYTES, delivered_line
 from relay.store.redis.encoder import ENDED_BUCKETS, Number, ScriptEncoder
 from relay.store.redis.resp import encode_command
@@ -29,11 +30,12 @@ class HeldAck:
 class Writing:
     """What a call writes, gathered message by message."""
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, instance: str) -> None:
         self._now_ms = now_ms
+        self._instance = instance
         self.keys: list[str] = []
         self.records: list[str] = []
-        self.events: list[str] = []
+        self.events = [f"{now_ms}\t{instance}"]  # lines, as shard.lua has them
         self.tenants: dict[str, list[int]] = {}  # name -> messages, bytes
         self.receipts: dict[tuple[str, str], list[list[str]]] = {}  # session, sender -> runs of receipts
         self.due: list[str] = []
@@ -41,23 +43,22 @@ class Writing:
 
     def add(self, ack: HeldAck) -> int:
         """Returns the bytes of the payloads."""
-        total = 0
+        total, who = 0, doer(ack.holder, self._instance)
         for row in ack.rows:
-            total += self._add(ack, row)
+            total += self._add(ack, who, row)
         counts = self.tenants.setdefault(ack.address.partition("/")[0], [0, 0])
         counts[0] += len(ack.rows)
         counts[1] += total
         return total
 
-    def _add(self, ack: HeldAck, row: Taken) -> int:
+    def _add(self, ack: HeldAck, who: str, row: Taken) -> int:
         key, _, thread, _, size = row.head.rsplit("\t", 4)
         opts, entry, now_ms = row.opts.split("\t"), row.entry, self._now_ms
         self.keys.append(key)
         record = f"{entry}\t{now_ms - int(entry.partition('-')[0])}"
         self.records.append(record if row.attempt == 1 else f"{record}\tacked\t{row.attempt}")
-        self.events.append(
-            f"acked\t{now_ms}\t{entry}\t\t{row.attempt}\t{ack.holder}\t\t\t\t{row.taken_at_ms}\t{key}\t\t\t\t"
-        )
+        held_ms = max(0, now_ms - row.taken_at_ms)
+        self.events.append(f"acked\t{entry}\t\t{row.attempt}\t{who}\t\t{held_ms}\t{key}")
         if thread:
             self.threads.append(f"{key.rpartition(TAB)[0]}\t{thread}\t{int(opts[SEQ]):016d}")
         if opts[TIMED] == "1" or ack.is_timed:
@@ -87,7 +88,7 @@ class Writing:
 def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Number, near_cap: int) -> bytes:
     """The call, in the order of the script's header."""
     keys, now_ms = encoder.keys, encoder.clock.now_ms()
-    writing = Writing(now_ms)
+    writing = Writing(now_ms, encoder.instance)
     sizes = [writing.add(ack) for ack in acks]
     senders = list(writing.senders())
     names = keys.plain_ack_keys(shard, now_ms)
@@ -95,6 +96,7 @@ def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Numb
     arguments: list[Any] = [
         *(now_ms, encoder.instance, number[0], number[1], encoder.settings.events_max_entries),
         *(ENDED_BUCKETS * keys.dedup_window_ms, encoder.publish, keys.wake_prefix(shard), near_cap),
+        "\n".join(writing.events),
         *(len(acks), len(writing.keys), len(writing.tenants), len(senders), len(writing.due), len(writing.threads)),
         *(ack.address for ack in acks),
         *(ack.holder for ack in acks),
@@ -103,7 +105,6 @@ def encode(encoder: ScriptEncoder, shard: int, acks: list[HeldAck], number: Numb
         *(row.entry for ack in acks for row in ack.rows),
         *writing.keys,
         *writing.records,
-        *writing.events,
         *writing.tenants,
         *(counts[0] for counts in writing.tenants.values()),
         *(counts[1] for counts in writing.tenants.values()),

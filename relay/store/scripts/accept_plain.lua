@@ -5,7 +5,7 @@
 -- A session with credits owns the messages from here on, and gets them with the wake.
 -- Not on a full server: it only adds.
 --
--- KEYS  1 events        STREAM  every transition, one entry per call, one field `e1` per event
+-- KEYS  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
 --       2 ids           HASH    message key -> entry handle, of what is in a mailbox
 --       3 ended         HASH    message key -> how it ended; the current bucket of the dedup window
 --       4 ended_before  HASH    the same, the bucket before
@@ -75,7 +75,8 @@ end
 
 local counted, begun = {}, {}  -- thread key -> last sequence number given in this call; the keys themselves
 local first_seqs, handles, head_of, opts_of = {}, {}, {}, {}  -- by run; by message
-local noted, new_ids, new_threads, new_sizes, new_waiting = {}, {}, {}, {}, {}
+local noted = {now .. '\t' .. instance}
+local new_ids, new_threads, new_sizes, new_waiting = {}, {}, {}, {}
 local new_pushes, ended_pushes = {}, {}
 local mail, rows = {}, {}  -- instance -> lines to tell it, messages to push to it
 local sums_of = {}  -- tenant -> {messages, bytes}
@@ -108,8 +109,7 @@ local function store(box, r, first, final)
     handles[i], head_of[i], opts_of[i] = id, head, opts
     new_ids[#new_ids + 1] = key
     new_ids[#new_ids + 1] = id
-    noted[#noted + 1] = 'e1'
-    noted[#noted + 1] = 'accepted\t' .. now .. '\t' .. id .. '\t' .. number .. '\t\t\t' .. instance .. '\t\t\t\t' .. head
+    noted[#noted + 1] = 'accepted\t' .. id .. '\t' .. number .. '\t\t\t\t\t' .. head
     if has_name then
       new_threads[#new_threads + 1] = 0
       new_threads[#new_threads + 1] = thread .. '\t' .. string.format('%016.0f', seq)
@@ -217,7 +217,7 @@ if #new_ids > 0 then
   if #new_threads > 0 then redis.call('ZADD', threads, unpack(new_threads)) end
   if #new_pushes > 0 then redis.call('HSET', pushes, unpack(new_pushes)) end
   if #ended_pushes > 0 then redis.call('HDEL', pushes, unpack(ended_pushes)) end
-  redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', unpack(noted))
+  redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', table.concat(noted, '\n'))
 end
 for n = TIMED + 1, TIMED + 2 * timed, 2 do
   local message = tonumber(ARGV[n])

@@ -72,7 +72,7 @@ for m, mailbox in ipairs(mailboxes) do
       local attempt = attempts[lane .. '/' .. id]
       if row and fields and (attempt == 0 or attempt == row[4]) then
         local was_stored = came_before(id, backlog_end)
-        ending('acked', entry, row[4], fields, session, '', '', taken_at(row), was_stored)
+        ending('acked', entry, row[4], fields, session, '', '', held_ms(row), was_stored)
         done[#done + 1] = id
         owned[id] = nil
       else

@@ -5,7 +5,7 @@
 -- Uses exchanges
 --
 -- KEYS  1 calls     HASH    instance -> the record of its last exchange here; see exchanges
---       2 events    STREAM  every transition, one entry per call, one field `e1` per event
+--       2 events    STREAM  every transition, one entry per call, its field `e2` has a line per event
 --       3 ids       HASH    message key -> entry handle, of what is in a mailbox
 --       4 ended     HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --       5 bytes     HASH    address -> payload bytes in its mailbox
@@ -20,9 +20,10 @@
 --       14 outbox   STREAM  receipts and replies on their way to their sender
 --       15+ per mailbox: its lane 0, STREAM
 -- ARGV  1 now_ms, 2 instance, 3 exchange, 4 part, 5 events_max, 6 ended_ms, 7 publish, 8 wake_prefix, 9 near_cap,
---       10 mailboxes, 11 entries, 12 tenants, 13 senders, 14 due, 15 threads: how many there are of each, and then
+--       10 what stands in the event log, 11 mailboxes, 12 entries, 13 tenants, 14 senders, 15 due, 16 threads: how many
+--       there are of each, and then
 --         of all mailboxes  address …, session …, entries …, payload bytes …
---         of all entries    stream id …, message key …, record for `ended` …, event …
+--         of all entries    stream id …, message key …, record for `ended` …
 --         of all tenants    name …, messages …, bytes …
 --         of all senders    session that sent …, `sender \t count \t at_ms` and a line for each receipt …
 --         of all due and threads  member …
@@ -31,8 +32,8 @@
 
 local calls, events, ids, ended, bytes, waiting, due, pushes, threads, sums, lanes, failures, drain,
   outbox = unpack(KEYS, 1, 14)
-local now, instance, exchange, part, events_max, ended_ms, publish, wake_prefix, near_cap, mailboxes, entries, tenants,
-  senders, dues, in_threads = unpack(ARGV, 1, 15)
+local now, instance, exchange, part, events_max, ended_ms, publish, wake_prefix, near_cap, lines, mailboxes, entries,
+  tenants, senders, dues, in_threads = unpack(ARGV, 1, 16)
 exchange, near_cap = tonumber(exchange), tonumber(near_cap)
 part = tonumber(part)
 local record, before = last_exchange(calls, instance, tonumber(now), exchange, part)
@@ -40,15 +41,14 @@ if before then return {'acked'} end
 local GROUP, OWN_KEYS = 'agent', 14
 
 -- The place before the first value of each list.
-local ADDRESS = 15
+local ADDRESS = 16
 local SESSION = ADDRESS + mailboxes
 local COUNT = SESSION + mailboxes
 local SIZE = COUNT + mailboxes
 local ID = SIZE + mailboxes
 local KEY = ID + entries
 local RECORD = KEY + entries
-local EVENT = RECORD + entries
-local TENANT = EVENT + entries
+local TENANT = RECORD + entries
 local SENDER = TENANT + 3 * tenants
 local RECEIPTS = SENDER + senders
 local DUE = RECEIPTS + senders
@@ -113,15 +113,12 @@ if #empty > 0 then
 end
 if #new_pushes > 0 then redis.call('HSET', pushes, unpack(new_pushes)) end
 
-local records, noted = {}, {}
-for n = 1, entries do
-  records[2 * n - 1], records[2 * n] = ARGV[KEY + n], ARGV[RECORD + n]
-  noted[2 * n - 1], noted[2 * n] = 'e1', ARGV[EVENT + n]
-end
+local records = {}
+for n = 1, entries do records[2 * n - 1], records[2 * n] = ARGV[KEY + n], ARGV[RECORD + n] end
 redis.call('HDEL', ids, unpack(ARGV, KEY + 1, KEY + entries))
 redis.call('HSET', ended, unpack(records))
 redis.call('PEXPIRE', ended, ended_ms, 'NX')
-redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', unpack(noted))
+redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', lines)
 if dues ~= '0' then redis.call('ZREM', due, unpack(ARGV, DUE + 1, DUE + dues)) end
 if in_threads ~= '0' then redis.call('ZREM', threads, unpack(ARGV, THREAD + 1, THREAD + in_threads)) end
 if redis.call('EXISTS', failures) == 1 then

@@ -19,7 +19,7 @@ local function is_session(consumer)
 end
 
 local function end_hold(address, box, dead, priority, row, fields)
-  event('overdue', handle(row[1], priority), row[4], row[2], 'ack timeout', taken_at(row), string.match(fields[2], KEY))
+  event('overdue', handle(row[1], priority), row[4], row[2], 'ack timeout', held_ms(row), string.match(fields[2], KEY))
   tell(row[2], 'overdue\t' .. row[2] .. '\t' .. handle(row[1], priority))
   local now_is = fail(address, box, dead, dead_max, row, priority, fields, row[2], 'ack timeout', '"ack timeout"', true, 0)
   -- Another session should have it before the one that let it lie, which looks a moment later by itself.

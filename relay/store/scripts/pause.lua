@@ -23,7 +23,7 @@ else
   redis.call('HDEL', paused, name)
 end
 if tells then
-  local key = string.find(name, '/', 1, true) and agent_key(name) or name .. '\t\t\t'
+  local key = string.find(name, '/', 1, true) and agent_key(name) or name
   event(word, '', '', by, reason, '', key)
 end
 for _, instance in ipairs(redis.call('HKEYS', instances)) do tell(instance .. '.', word .. '\t' .. name) end

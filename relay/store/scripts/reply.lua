@@ -47,12 +47,12 @@ if why_not then return refuse(why_not) end
 local entry = handle(id, priority)
 local tenant, _, from, request_id = string.match(fields[2], KEY_PARTS)
 book.timed = true
-event('replied', entry, row[4], session, more and 'part' or '', taken_at(row), string.match(fields[2], KEY))
+event('replied', entry, row[4], session, more and 'part' or '', held_ms(row), string.match(fields[2], KEY))
 book.replies = {'reply', table.concat({tenant .. '/' .. from, address, request_id, expires_at, more and 'part' or 'end', request,
   payload}, '\t')}
 if not more then
   redis.call('DEL', parts_kept)
-  ending('acked', entry, row[4], fields, session, '', '', taken_at(row), came_before(id, backlog_end))
+  ending('acked', entry, row[4], fields, session, '', '', held_ms(row), came_before(id, backlog_end))
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
   settle_waiting(address, boxes)

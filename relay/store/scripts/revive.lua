@@ -56,7 +56,7 @@ for n, id in ipairs(entries) do
       end
       book.bytes[address] = (book.bytes[address] or 0) + tonumber(payload_bytes)
       depth, size, some = depth + 1, size + tonumber(payload_bytes), some + 1
-      note_event('revived' .. book.at .. entry .. '\t' .. seq .. '\t\t' .. by .. book.where .. '\t\t\t' .. fields[2])
+      note_event('revived\t' .. entry .. '\t' .. seq .. '\t\t' .. doer(by) .. '\t\t\t' .. fields[2])
       results[n] = {'revived', entry}
     end
   end

@@ -15,7 +15,7 @@ local function release_all(address, box, priority, session, reason)
       local entry = handle(row[1], priority)
       redis.call('XCLAIM', box, GROUP, READY, 0, row[1], 'JUSTID')
       redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
-      event('released', entry, row[4], session, reason, taken_at(row), string.match(found[2][2], KEY))
+      event('released', entry, row[4], session, reason, held_ms(row), string.match(found[2][2], KEY))
     else
       redis.call('XACK', box, GROUP, row[1])
     end
@@ -48,7 +48,7 @@ local function expire(address, box, priority, id, fields)
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
   ending('expired', handle(id, priority), row and row[4] or 0, fields, is_held and row[2] or '', '', '',
-    is_held and taken_at(row) or '', false)
+    is_held and held_ms(row) or '', false)
   if is_held then
     drop_puller({box}, row[2])
     tell(row[2], 'lost\t' .. row[2] .. '\t' .. handle(id, priority))

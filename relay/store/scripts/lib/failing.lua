@@ -21,7 +21,7 @@ end
 
 -- bury: move a message to the dead-letter box. When that is full it stays in its mailbox, parked, and is tried again
 -- later. Says which: "dead" | "parked".
-local function bury(address, box, dead, dead_max, id, priority, attempt, fields, who, reason, reason_json, since, was_stored)
+local function bury(address, box, dead, dead_max, id, priority, attempt, fields, who, reason, reason_json, held, was_stored)
   local entry = handle(id, priority)
   if redis.call('XLEN', dead) >= dead_max then
     park(address, box, id, entry, attempt, 'bury', FULL_DELAY_MS)
@@ -33,7 +33,7 @@ local function bury(address, box, dead, dead_max, id, priority, attempt, fields,
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
   tally(tenant_of(address), 'dead', 1)
-  ending('dead', entry, attempt, fields, who, reason, reason_json, since, was_stored)
+  ending('dead', entry, attempt, fields, who, reason, reason_json, held, was_stored)
   return 'dead'
 end
 
@@ -47,7 +47,7 @@ local function fail(address, box, dead, dead_max, row, priority, fields, who, re
   remember_failure(address, entry, attempt, who, reason)
   if not retry or max_attempts > 0 and attempt >= max_attempts then
     return bury(address, box, dead, dead_max, id, priority, attempt, fields, who, reason, reason_json,
-      taken_at(row), was_stored)
+      held_ms(row), was_stored)
   end
   if delay_ms < 0 then delay_ms = math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ^ math.min(attempt - 1, 16)) end
   if delay_ms > 0 then

@@ -21,7 +21,7 @@ local function settle_each(m, boxes, priorities, session, entries, refused, kind
     local row, fields = held(box, id, session, attempt)
     local entry = handle(id, priority)
     if row then
-      event(kind, entry, row[4], session, reason, taken_at(row), string.match(fields[2], KEY))
+      event(kind, entry, row[4], session, reason, held_ms(row), string.match(fields[2], KEY))
       settle(box, priority, entry, row, fields)
     else
       refused[#refused + 1] = m

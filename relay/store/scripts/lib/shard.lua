@@ -3,7 +3,7 @@
 -- Scripts that say `-- Uses shard` have this text put before them. Their KEYS begin with the SHARD keys below,
 -- in this order, and go on with what the script's own header says. ARGV[1] is one msgpack array.
 --
--- SHARD  1 events        STREAM  every transition, one entry per call, one field `e1` per event
+-- SHARD  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
 --        2 ids           HASH    message key -> entry handle, of what is in a mailbox
 --        3 ended         HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --        4 ended_before  HASH    the same, the bucket before
@@ -39,6 +39,8 @@
 -- delivery that few messages have. Its handle is its stream id, and `p<priority>` above 0.
 -- In the outbox, receipts are a field `sender \t count \t at_ms` and a line for each:
 -- `id \t to \t latency_ms \t was_stored \t attempt \t state \t reason`, as receipt_lines.py says.
+-- The first line of an `e2` is `at_ms \t instance`. The others are `kind \t entry \t seq \t attempt \t who \t reason \t held_ms`
+-- and a head, without the empty columns at their end.
 
 local events, ids, ended, ended_before, seqs, seqs_before, bytes, lanes, waiting, due, presence, instances, blocks,
   agents, outbox, failures, drain, seen, caps, totals, roster, threads, sums,
@@ -56,7 +58,7 @@ local HEAD = '^(([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*))\t[^\t]*\t([^\t]*)\t%d\t(
 local KEY = '^([^\t]*\t[^\t]*\t[^\t]*\t[^\t]*)'
 local KEY_PARTS = '^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)'
 
-local book = {now_ms = 0, now = '', at = '', instance = '', where = '', own = '', events_max = 0, events = {}, ended = {}, ids = {}, bytes = {},
+local book = {now_ms = 0, now = '', at = '', instance = '', own = '', first_line = '', events_max = 0, events = {}, ended = {}, ids = {}, bytes = {},
   receipts = {}, mail = {}, threads = {}, failed = {}, pulled = {},
   wakes = {}, publish = '', wake_prefix = '', ended_ms = 0, timed = false,
   replies = {}, wakes_sent = 0, wakes_unheard = 0}
@@ -142,33 +144,37 @@ local function strike(address)
   return true
 end
 
--- note_event: flush() writes them all as one entry of the event log.
-local function note_event(columns)
-  local noted = book.events
-  noted[#noted + 1] = 'e1'
-  noted[#noted + 1] = columns
+-- note_event: flush() writes them all as the lines of one entry of the event log.
+local function note_event(line)
+  book.events[#book.events + 1] = line
+end
+
+-- doer: how events name who did it. A session of this instance is named without it, and so begins with a dot. The dot
+-- that another name begins with is escaped.
+local function doer(who)
+  if string.sub(who, 1, #book.own) == book.own then return string.sub(who, #book.own) end
+  return (string.gsub(who, '^%.', '\\.'))
 end
 
 -- arrival: note what became of a message that was sent. It has the whole head, which no later event repeats.
 local function arrival(kind, entry, seq, reason, head)
-  note_event(kind .. book.at .. entry .. '\t' .. seq .. '\t\t' .. book.where .. reason .. '\t\t\t' .. head)
+  note_event(kind .. '\t' .. entry .. '\t' .. seq .. '\t\t\t' .. reason .. '\t\t' .. head)
 end
 
 -- event: note one transition of a message in a mailbox, or of an agent's session; `key` names the message or the agent.
--- A session's name begins with its instance. A first delivery has no event of its own: whatever ends it tells taken_at.
-local function event(kind, entry, attempt, who, reason, taken_at, key)
-  local where = string.sub(who, 1, #book.own) == book.own and '\t\t' or book.where
-  note_event(kind .. book.at .. entry .. '\t\t' .. attempt .. '\t' .. who .. where .. reason .. '\t\t' .. taken_at ..
-    '\t' .. key .. '\t\t\t\t')
+-- A first delivery has no event of its own: whatever ends it tells how long it was held.
+local function event(kind, entry, attempt, who, reason, held_ms, key)
+  note_event(kind .. '\t' .. entry .. '\t\t' .. attempt .. '\t' .. doer(who) .. '\t' .. reason .. '\t' .. held_ms ..
+    '\t' .. key)
 end
 
 local function agent_key(address)
-  return (string.gsub(address, '/', '\t', 1)) .. '\t\t'
+  return (string.gsub(address, '/', '\t', 1))
 end
 
--- taken_at: since when a pending row has its owner.
-local function taken_at(row)
-  return text(book.now_ms - row[3])
+-- held_ms: for how long a pending row has had its owner.
+local function held_ms(row)
+  return text(row[3])
 end
 
 -- back_at: when an agent has said that it will be back, or 0.
@@ -204,13 +210,13 @@ local function note_receipt(sender, id, to, how, attempt, was_stored, accepted_a
 end
 
 -- ending: note that a message has left its mailbox. `reason` is plain text for the event, `reason_json` for the receipt.
-local function ending(how, entry, attempt, fields, who, reason, reason_json, since, was_stored)
+local function ending(how, entry, attempt, fields, who, reason, reason_json, held, was_stored)
   local seq, accepted_at, receipt, timed = string.match(fields[4], OF_OPTS)
   local key, tenant, to, from, id, thread, size = string.match(fields[2], HEAD)
   local address = tenant .. '/' .. to
   local times = text(attempt)
   end_push(address)
-  event(how, entry, times, who, reason, since, key)
+  event(how, entry, times, who, reason, held, key)
   book.ids[#book.ids + 1] = key
   book.ended[#book.ended + 1] = key
   book.ended[#book.ended + 1] = end_record(how, entry, times)
@@ -342,7 +348,8 @@ local function flush()
   end
   if #fields > MOST_UNPACKED then fields = {unpack(fields, 1, MOST_UNPACKED)} end
   for first, last in parts(book.events) do
-    redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', unpack(book.events, first, last))
+    local lines = table.concat(book.events, '\n', first, last)
+    redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', 'e2', book.first_line .. lines)
   end
   for instance, lines in pairs(book.wakes) do
     local heard_by = redis.call(book.publish, book.wake_prefix .. instance, table.concat(lines, '\n'))
@@ -358,7 +365,7 @@ local function open()
   book.now_ms, book.instance, book.events_max, book.ended_ms, book.publish, book.wake_prefix = unpack(call, 1, 6)
   book.now = text(book.now_ms)
   book.at = '\t' .. book.now .. '\t'
-  book.where = '\t' .. book.instance .. '\t'
   book.own = book.instance .. '.'
+  book.first_line = book.now .. '\t' .. book.instance .. '\n'
   return unpack(call, 7)
 end
