@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from relay.doctor.finding import Finding, error, warning
 from relay.settings import Settings
 from relay.store.checkup import MailboxFaults, ShardFacts
-from relay.store.keys import SCHEMA, Keys
+from relay.store.keys import SCHEMA, Keys, may_share
 from relay.store.worker_leases import Round
 
 LATE_MS = 60_000  # what should have happened this long ago is not just about to
@@ -16,7 +16,7 @@ ROUNDS_MISSED = 3
 def meta(found: Mapping[str, str], settings: Settings) -> Iterator[Finding]:
     if not found:
         return
-    if found.get("schema") != SCHEMA:
+    if not may_share(found.get("schema", "")):
         yield error(
             "schema",
             f"the data have schema {found.get('schema')}, this relay has {SCHEMA}: no instance starts",

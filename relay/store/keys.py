@@ -3,7 +3,14 @@
 from binascii import crc32
 from functools import lru_cache
 
-SCHEMA = "1"
+SCHEMA = 2  # the first release has 1, and refuses to start on any other
+
+
+def may_share(schema: str) -> bool:
+    """Whether this relay may use such a store: its own schema, or one apart, so that relays are replaced one by one."""
+    return schema.isdecimal() and abs(int(schema) - SCHEMA) <= 1
+
+
 _SHARD_NAMES = (
     *("bytes", "lanes", "waiting", "due", "presence", "instances", "blocks", "agents"),
     *("outbox", "failures", "drain", "seen", "caps", "totals", "roster", "threads", "sums", "shadows", "shadowed"),

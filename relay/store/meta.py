@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
-from relay.store.keys import SCHEMA, Keys
+from relay.store.keys import SCHEMA, Keys, may_share
 from relay.store.redis.master import Master
 from relay.store.redis.pipeline import CommandPipeline
 
@@ -51,7 +51,7 @@ class Meta:
         shards.
         """
         key = self._keys.meta
-        fresh = {"schema": SCHEMA, "shards": str(self._keys.shards), "epoch": secrets.token_hex(8)}
+        fresh = {"schema": str(SCHEMA), "shards": str(self._keys.shards), "epoch": secrets.token_hex(8)}
         values = await self._pipeline.command("HMGET", key, *fresh)
         if None in values:  # only now: a full server would refuse to write what it has
             for field, value in fresh.items():
@@ -68,12 +68,11 @@ class Meta:
         return changed
 
     async def _agree_on(self, schema: str) -> None:
-        """The store is for relays of one schema and of the one before, so that they can be replaced one by one."""
-        if not schema.isdecimal() or abs(int(schema) - int(SCHEMA)) > 1:
+        if not may_share(schema):
             raise ConfigurationError(
                 f"the store has schema {schema}, and this relay is for {SCHEMA}: they may be one apart, no more"
             )
-        if int(schema) < int(SCHEMA):
+        if int(schema) < SCHEMA:
             await self._pipeline.command("HSET", self._keys.meta, "schema", SCHEMA)
 
     async def safety(self) -> Safety:

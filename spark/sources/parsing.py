@@ -48,8 +48,8 @@ def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
 
 
 def count(fields: list[bytes]) -> int:
-    """How many events an entry has."""
-    return fields[1].count(b"\n") if fields[0] == b"e2" else len(fields) // 2
+    """How many events an entry has. A text without lines counts as one that cannot be read."""
+    return max(1, fields[1].count(b"\n")) if fields[0] == b"e2" else len(fields) // 2
 
 
 def _version(shard: int, fields: list[bytes]) -> str:
@@ -87,7 +87,7 @@ def _of_lines(entries: list[Entry], owner: pa.Array) -> list[pa.Array]:
     read |= {"at_ms": at_ms, "instance": instance, "accepted_at": pa.nulls(len(owner), pa.int64())}
     read["taken_at"] = pc.subtract(at_ms, read["held_ms"])
     own = pc.starts_with(read["who"], ".")
-    read["who"] = pc.if_else(own, pc.binary_join_element_wise(instance, read["who"], ""), read["who"])
+    read["who"] = pc.if_else(own, pc.binary_join_element_wise(pc.fill_null(instance, ""), read["who"], ""), read["who"])
     return _plain([read[name] for name in _EVENT.names], lines)
 
 
@@ -128,10 +128,10 @@ def _mended_fields(entry: Entry) -> Entry:
 
 def _mended_lines(entry: Entry) -> Entry:
     """The same of an entry with lines. None of them can be read without the first."""
-    first, *lines = entry[1][1].split(b"\n")
+    first, _, rest = entry[1][1].partition(b"\n")
     has_first = _is_readable(first, _FIRST_LINE)
     unreadable = UNREADABLE.encode() + b"\t" * (len(_LINE) - 1)
-    mended = [line if has_first and _is_readable(_filled_up(line), _LINE) else unreadable for line in lines]
+    mended = [line if has_first and _is_readable(_filled_up(line), _LINE) else unreadable for line in rest.split(b"\n")]
     return entry[0], [b"e2", b"\n".join((first if has_first else entry[0].partition(b"-")[0] + b"\t", *mended))]
 
 

@@ -14,7 +14,7 @@ from tests.servers import RealServer
 from tests.system.conftest import Relay, Room
 
 ROOT = Path(__file__).parents[2]
-LATER = str(int(SCHEMA) + 1)
+LATER = str(SCHEMA + 1)
 
 
 def a_later_release(folder: Path) -> Path:
@@ -24,7 +24,7 @@ def a_later_release(folder: Path) -> Path:
     for script in (folder / "relay/store/scripts").rglob("*.lua"):
         script.write_text(script.read_text() + "\n-- of a later release\n")
     keys = folder / "relay/store/keys.py"
-    keys.write_text(re.sub(r'^SCHEMA = "\d+"', f'SCHEMA = "{LATER}"', keys.read_text(), flags=re.MULTILINE))
+    keys.write_text(re.sub(r"^SCHEMA = \d+", f"SCHEMA = {LATER}", keys.read_text(), flags=re.MULTILINE))
     return folder
 
 

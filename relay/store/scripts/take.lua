@@ -210,7 +210,7 @@ for m, mailbox in ipairs(mailboxes) do
     local depth = room > 0 and priority <= after_priority and redis.call('XLEN', box) or 0
     if depth > 0 then
       take_released(box, priority, after_id and priority == after_priority and '(' .. after_id or '-')
-      take_new(box, priority, math.max(1, tonumber(sizes[m] or 0) / depth))
+      take_new(box, priority, tonumber(sizes[m] or 0) / depth + ENTRY_BYTES)
     end
   end
   if ended_some then settle_waiting(address, boxes) end

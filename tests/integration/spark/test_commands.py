@@ -70,7 +70,7 @@ def a_dump(folder: Path, *ids: str) -> Path:
     later_ms = round(time.time() * 1_000) + 3_600_000
     row = dict.fromkeys(COLUMNS.names) | {"box": "mailbox", "tenant": "acme", "to": "bob", "from": "alice"}
     row |= {"priority": 0, "accepted_at": later_ms - 9_000, "expires_at": later_ms, "not_before": 0, "max_attempts": 3}
-    row |= {"ack_timeout_ms": 0, "receipt": 1, "request": 0, "body": '"payload":{"n":1.00}'}
+    row |= {"ack_timeout_ms": 0, "receipt": 1, "request": 0, "bytes": 10, "body": '{"n":1.00}'}
     (folder / "mailboxes").mkdir()
     table = pa.Table.from_pylist([row | {"id": one} for one in ids], schema=COLUMNS)
     pq.write_table(table, folder / "mailboxes" / "part-0.parquet")

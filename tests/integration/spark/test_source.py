@@ -368,6 +368,18 @@ def test_spark_reads_a_cluster(spark: SparkSession) -> None:
             assert sorted(row.id for row in events.collect()) == [f"m-{shard}" for shard in range(8)]
 
 
+@pytest.mark.parametrize("text", ["", f"{NOON_MS}\ti1"])
+def test_a_text_without_lines_is_an_event_that_cannot_be_read(
+    reader: EventsReader, event_log: EventLog, text: str
+) -> None:
+    event_log.redis.xadd(event_log.key(1), {"e2": text}, id=f"{NOON_MS}-1")
+    event_log.add(1, an_event(id="a"))
+
+    found = read_all(reader)
+
+    assert [(row["kind"], row["id"]) for row in found] == [("unreadable", None), ("accepted", "a")]
+
+
 @pytest.mark.parametrize("bad", ["", "accepted", an_event(bytes=5) + "\tmore", an_event(held_ms="long")])
 def test_an_event_that_cannot_be_read_is_counted_and_hides_no_other(
     reader: EventsReader, event_log: EventLog, bad: str
