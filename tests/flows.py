@@ -179,9 +179,11 @@ class Flow:
 
     def check(self) -> None:
         """Nothing accepted is lost, nothing is there twice, and nothing has overtaken."""
-        assert set(self.sender.accepted) - set(self.recipient.order) == set()
-        assert [id for id, entries in self.recipient.entries.items() if len(entries) > 1] == []
-        assert self.recipient.order == sorted(self.recipient.order)
+        lost = set(self.sender.accepted) - set(self.recipient.order)
+        twice = {id: entries for id, entries in self.recipient.entries.items() if len(entries) > 1}
+        assert lost == set(), f"lost: {lost}"
+        assert twice == {}, f"under two entries: {twice}"
+        assert self.recipient.order == sorted(self.recipient.order), "out of order"
 
     def stall_s(self) -> float:
         """How long a message took to be accepted, or to arrive once it was, at most."""
