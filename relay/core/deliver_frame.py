@@ -1,9 +1,8 @@
 """Deliveries as clients get them."""
 
-from relay.core.lifecycle import came_at_ms
 from relay.protocol.quoting import quoted
 from relay.store.body import parted
-from relay.store.taken import Taken
+from relay.store.taken import Taken, came_at_ms
 
 
 def deliver_frame(rows: list[Taken], backlog_end: str) -> bytes:

@@ -15,7 +15,7 @@ from relay.store.draft import Draft
 from relay.store.head import Head
 from relay.store.outcomes import AcceptOutcome
 from relay.store.store import Store
-from relay.store.taken import Taken
+from relay.store.taken import Taken, came_at_ms
 from relay.telemetry import tracing
 from relay.telemetry.logs import LIFE
 from relay.telemetry.metrics import Metrics
@@ -125,8 +125,3 @@ def _record(name: str, address: str, message: Followed, began_ms: int, ended_ms:
         names = {"destination__name": address, "message__id": message.id}
         began_ns, ended_ns = began_ms * NS_PER_MS, ended_ms * NS_PER_MS
         tracing.spans.record(name, context, began_ns, ended_ns, **names, **attributes)
-
-
-def came_at_ms(entry: str) -> int:
-    """When an entry was stored, which its handle begins with."""
-    return int(entry.partition("-")[0])

@@ -8,7 +8,7 @@ from relay.store.receipt_lines import JSON_BYTES, RUN_BYTES, delivered_line
 from relay.store.redis.encoder import ENDED_BUCKETS, Number, ScriptEncoder
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
-from relay.store.taken import Taken
+from relay.store.taken import Taken, came_at_ms
 
 TAB = "\t"
 SEQ, ACCEPTED_AT, RECEIPT, TIMED, VIA = 0, 1, 6, 8, 9  # columns of opts; see shard.lua
@@ -55,7 +55,7 @@ class Writing:
         key, _, thread, _, size = row.head.rsplit("\t", 4)
         opts, entry, now_ms = row.opts.split("\t"), row.entry, self._now_ms
         self.keys.append(key)
-        record = f"{entry}\t{now_ms - int(entry.partition('-')[0])}"
+        record = f"{entry}\t{now_ms - came_at_ms(entry)}"
         self.records.append(record if row.attempt == 1 else f"{record}\tacked\t{row.attempt}")
         held_ms = max(0, now_ms - row.taken_at_ms)
         self.events.append(f"acked\t{entry}\t\t{row.attempt}\t{who}\t\t{held_ms}\t{key}")

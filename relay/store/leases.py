@@ -14,7 +14,7 @@ from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
 from relay.store.take import NotTaken, TakeAnswer, TakeRequest, TakeResult, Taking
-from relay.store.taken import Taken
+from relay.store.taken import Taken, came_at_ms
 
 PULLER = "http."  # how the consumers of pullers begin; see consumers.lua
 _TOKEN = re.compile(r"([1-9]\d{0,8})\.(\d{1,15})\.([0-9p-]{1,64})\.(http\.[!-~]{1,150})")
@@ -39,11 +39,11 @@ class LockToken:
 
     @property
     def was_stored(self) -> bool:
-        return _came_at(self.entry) < self.asked_ms
+        return came_at_ms(self.entry) < self.asked_ms
 
     def held_ms(self, now_ms: int) -> int:
         """For how long the puller has had it: it was asked for before, or it came later."""
-        return now_ms - max(self.asked_ms, _came_at(self.entry))
+        return now_ms - max(self.asked_ms, came_at_ms(self.entry))
 
     @classmethod
     def parse(cls, text: str, entry: str) -> "LockToken":
@@ -83,7 +83,7 @@ class Leases:
         tokens = []
         for row in rows:
             # What is there without waiting was stored before, whatever the clocks of two machines say.
-            since_ms = asked_ms if waited else max(asked_ms, _came_at(row.entry) + 1)
+            since_ms = asked_ms if waited else max(asked_ms, came_at_ms(row.entry) + 1)
             tokens.append((row, LockToken(row.attempt, since_ms, row.entry, name)))
         return tokens
 
@@ -116,7 +116,3 @@ class Leases:
 
 def _busy() -> Busy:
     return Busy("an exclusive session serves this mailbox", retry_after_ms=5_000)
-
-
-def _came_at(entry: str) -> int:
-    return int(entry.partition("-")[0])

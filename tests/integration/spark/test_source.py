@@ -368,6 +368,9 @@ def test_spark_reads_a_cluster(spark: SparkSession) -> None:
             assert sorted(row.id for row in events.collect()) == [f"m-{shard}" for shard in range(8)]
 
 
+ONE_OF_FOUR_UNREADABLE = [("accepted", "a", 0), ("unreadable", None, 1), ("accepted", "b", 2), ("accepted", "c", 0)]
+
+
 @pytest.mark.parametrize("text", ["", f"{NOON_MS}\ti1"])
 def test_a_text_without_lines_is_an_event_that_cannot_be_read(
     reader: EventsReader, event_log: EventLog, text: str
@@ -389,12 +392,7 @@ def test_an_event_that_cannot_be_read_is_counted_and_hides_no_other(
 
     found = read_all(reader)
 
-    assert [(row["kind"], row["id"], row["place"]) for row in found] == [
-        ("accepted", "a", 0),
-        ("unreadable", None, 1),
-        ("accepted", "b", 2),
-        ("accepted", "c", 0),
-    ]
+    assert [(row["kind"], row["id"], row["place"]) for row in found] == ONE_OF_FOUR_UNREADABLE
 
 
 def test_no_event_is_read_without_its_first_line(reader: EventsReader, event_log: EventLog) -> None:
@@ -422,9 +420,4 @@ def test_neither_does_one_of_an_earlier_version(reader: EventsReader, event_log:
 
     found = read_all(reader)
 
-    assert [(row["kind"], row["id"], row["place"]) for row in found] == [
-        ("accepted", "a", 0),
-        ("unreadable", None, 1),
-        ("accepted", "b", 2),
-        ("accepted", "c", 0),
-    ]
+    assert [(row["kind"], row["id"], row["place"]) for row in found] == ONE_OF_FOUR_UNREADABLE
