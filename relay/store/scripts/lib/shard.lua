@@ -303,7 +303,7 @@ local function settle_waiting(address, boxes, is_registered)
   end
 end
 
--- parts: the bounds of runs of a list that can be unpacked; Lua's stack ends at 8000 values.
+-- parts: the bounds of runs of a list that can be unpacked (Lua's stack ends at 8000 values), or make one text of events.
 local function parts(list)
   local last = 0
   return function()
