@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 
 from relay.client.connection import Connection
 from relay.client.credentials import Credentials
@@ -24,7 +25,7 @@ class Calls:
         self._connection = connection
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
-        """Status and body. Waits while no instance answers; put a time limit around it."""
+        """Status and body. Waits while no instance answers, or the rate is over; put a time limit around it."""
         token = self._credentials.for_calls()
         urls = [self._connection.url, *self._relay.urls]
         while True:
@@ -33,7 +34,7 @@ class Calls:
                     status, found = await self._relay.call(method, url, path, token, body)
                 except (OSError, aiohttp.ClientError, TimeoutError):
                     continue
-                if status != 503:
+                if status != 503 and problem(found).code != "rate_limited":
                     return status, found
             await asyncio.sleep(AWAY_PAUSE_S)
 
@@ -68,6 +69,22 @@ def _message_path(sent: Sent) -> str:
     return f"/v1/agents/{_bare(sent.to)}/messages/{quote(sent.id, safe='')}"
 
 
+class Problem(msgspec.Struct):
+    """Why the relay refused a call."""
+
+    code: str = ""
+    message: str = ""
+    retry_after_ms: int = 0
+
+
+def problem(answer: dict[str, Any]) -> Problem:
+    """The error in an answer; an empty one if there is none that can be read."""
+    try:
+        return msgspec.convert(answer.get("error", {}), Problem)
+    except msgspec.ValidationError:
+        return Problem()
+
+
 def not_allowed(answer: dict[str, Any]) -> NotAllowed:
-    error = answer.get("error", {})
-    return NotAllowed(error.get("code", "unknown"), error.get("message", ""))
+    error = problem(answer)
+    return NotAllowed(error.code or "unknown", error.message)

@@ -140,7 +140,14 @@ class Connection:
             elif isinstance(said, Error) and said.code == "unauthorized":
                 log.warning("the relay does not take the fresh token: %s", said.message)
             elif said is not None and not isinstance(said, Pong | Welcome):
-                self._ears.hear(said)
+                self._hear(said)
+
+    def _hear(self, said: Frame) -> None:
+        """Whatever a frame says, the next one is heard."""
+        try:
+            self._ears.hear(said)
+        except Exception as error:
+            log.error("a frame of the relay (%s) failed: %s", type(said).__name__, type(error).__name__)
 
     async def _open(self, link: Link) -> Welcome | None:
         """Opens a session; None if the relay closes before the welcome. Raises Closed if our auth is malformed."""

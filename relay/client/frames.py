@@ -1,12 +1,14 @@
 """Frames from the relay, one type each. Payloads stay the bytes that the sender wrote."""
 
 import logging
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 log = logging.getLogger(__name__)
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Hello(Struct, tag_field="op", tag="hello"):
@@ -75,7 +77,7 @@ class Refusal(Struct):
     to: str | None = None
     entry: str | None = None
     retryable: bool = False
-    retry_after_ms: int | None = None
+    retry_after_ms: Milliseconds | None = None
 
 
 class Refusals(Struct, tag_field="op", tag="refused"):
@@ -103,7 +105,7 @@ class Settled(Struct, tag_field="op", tag="settled"):
 class Closing(Struct, tag_field="op", tag="closing"):
     code: str
     message: str = ""
-    retry_after_ms: int | None = None
+    retry_after_ms: Milliseconds | None = None
 
 
 class Error(Struct, tag_field="op", tag="error"):
@@ -204,8 +206,8 @@ def parse(data: bytes | str) -> Frame | None:
         frame: Frame = _decoder.decode(data)
     except msgspec.ValidationError:
         return None
-    except (msgspec.DecodeError, RecursionError) as error:  # one payload must not end an agent
-        log.error("a frame of the relay cannot be read: %s", error)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # one payload must not end an agent
+        log.error("a frame of the relay cannot be read: %s", type(error).__name__)
         return None
     return frame
 

@@ -159,7 +159,7 @@ class Holds:
         self._held.pop(message._key, None)
         delay_s = after_s
         if (route := message._route) is not None and retry and route.has_thread(message):
-            pause_s = min(RETRY_S[1], RETRY_S[0] * 2 ** (message.attempt - 1)) if after_s is None else after_s
+            pause_s = min(RETRY_S[1], RETRY_S[0] * 2 ** min(message.attempt - 1, 30)) if after_s is None else after_s
             route.failed(message, self._clock.now() + pause_s)
             if self.has_own_mailbox:
                 delay_s = 0.0  # it rests here: behind a full window it could not come in time

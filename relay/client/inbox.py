@@ -148,8 +148,12 @@ class Inbox:
         """Signatures and seals. What was sealed wrongly never fits; a key that changed may change back."""
         try:
             await self._guard.open(message)
-        except (CannotOpen, KeyChanged) as error:
-            self.holds.failed(message, f"{type(error).__name__}: {error}", isinstance(error, KeyChanged), None)
+        except CannotOpen as error:
+            self.holds.failed(message, f"CannotOpen: {error}", False, None)
+        except Exception as error:
+            if not isinstance(error, KeyChanged):
+                log.error("%s cannot be checked: %s", message, type(error).__name__)
+            self.holds.failed(message, f"{type(error).__name__}: {error}"[:300], True, None)
         else:
             self._route(message)
 

@@ -1,6 +1,7 @@
 """The journal: a SQLite file on its own thread. Everything of one turn is one commit."""
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
@@ -124,6 +125,7 @@ class FileJournal:
             raise
 
     def _open(self) -> None:
+        _keep_private(self._path)
         db = self._db = sqlite3.connect(self._path, isolation_level=None, timeout=0.2)
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -258,6 +260,17 @@ def _fail(waiting: "asyncio.Future[Any]", error: Exception) -> None:
 def _succeed(waiting: "asyncio.Future[Any]", value: Any) -> None:
     if not waiting.done():
         waiting.set_result(value)
+
+
+def _keep_private(path: Path) -> None:
+    """Only the owner reads the file and those that SQLite puts beside it, whatever the umask. Those get the modes of
+    the file itself. A file that exists is not opened here: its close would take away the lock of who uses it."""
+    path = path.resolve()
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).chmod(0o600)
 
 
 async def open_journal(path: str | Path | None, failed: Callable[[Exception], None]) -> Journal:

@@ -148,6 +148,18 @@ class SealingKey:
         """
         _write_private(Path(path), self._key.private_bytes_raw())
 
+    @staticmethod
+    def is_public(text: str) -> bool:
+        """Whether this is the public half of a sealing key.
+
+        >>> SealingKey.is_public("AAAA")
+        False
+        """
+        try:
+            return len(_data(text)) == 32
+        except ValueError:
+            return False
+
     def seal(self, to: str, payload: bytes, context: bytes) -> bytes:
         """The payload as JSON that only `to` can read, and that only this key can have made.
 

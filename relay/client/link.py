@@ -144,7 +144,10 @@ class Network:
         async with self._session().request(method, url + path, data=data, headers=headers, timeout=timeout) as answer:
             text = await answer.read()
             is_json = answer.content_type == "application/json"
-            return answer.status, msgspec.json.decode(text, type=dict[str, Any]) if is_json and text else {}
+            try:
+                return answer.status, msgspec.json.decode(text, type=dict[str, Any]) if is_json and text else {}
+            except (msgspec.DecodeError, ValueError, RecursionError):
+                raise aiohttp.ClientPayloadError("the answer is not a JSON object") from None
 
     async def close(self) -> None:
         if self._http is not None:

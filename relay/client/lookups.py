@@ -45,5 +45,5 @@ class Lookups:
         attempt = found.get("attempt", 1)
         ends: dict[str, End] = {"acked": Delivered(attempt), "dead": Dead("", attempt)}
         ends |= {"expired": Expired(), "cancelled": Cancelled()}
-        if (end := ends.get(found.get("state", ""))) is not None:
+        if (end := ends.get(str(found.get("state", "")))) is not None:
             self._end(sent, end)

@@ -102,11 +102,19 @@ class Outgoing:
         if not streams:
             limit_s -= asyncio.get_running_loop().time() - began
         ask = self._by_mailbox if comes_here else self._by_http
-        async for item in ask(to, id, data, fields, limit_s, ttl_s, streams):
+        async for item in ask(to, id, data, fields, limit_s, ttl_s, streams, sealed):
             yield item
 
     def _by_mailbox(
-        self, to: str, id: str, data: bytes, fields: dict[str, Any], limit_s: float, ttl_s: float, streams: bool
+        self,
+        to: str,
+        id: str,
+        data: bytes,
+        fields: dict[str, Any],
+        limit_s: float,
+        ttl_s: float,
+        streams: bool,
+        sealed: bool,
     ) -> AsyncIterator[Item]:
         body = self._body(to, id, {**fields, "request": True}, data)
         deadline = self._clock.now() + ttl_s
@@ -114,11 +122,19 @@ class Outgoing:
         def put() -> Sent:
             return self._outbox.put(to, id, body, deadline, 0.0, is_request=True)
 
-        return self._requests.by_mailbox(id, put, limit_s, streams)
+        return self._requests.by_mailbox(id, put, limit_s, streams, sealed)
 
     def _by_http(
-        self, to: str, id: str, data: bytes, fields: dict[str, Any], limit_s: float, ttl_s: float, streams: bool
+        self,
+        to: str,
+        id: str,
+        data: bytes,
+        fields: dict[str, Any],
+        limit_s: float,
+        ttl_s: float,
+        streams: bool,
+        sealed: bool,
     ) -> AsyncIterator[Item]:
         message = {"id": id, "ttl_s": ttl_s, **fields}
         self._sign(to, id, message, data)
-        return self._requests.by_http(to, {**message, "payload": payloads.as_raw(data)}, limit_s, streams)
+        return self._requests.by_http(to, {**message, "payload": payloads.as_raw(data)}, limit_s, streams, sealed)

@@ -52,7 +52,7 @@ def plain(data: bytes) -> Any:
     """Any JSON, also numbers that are beyond what most readers take. Raises WrongPayload for what no reader takes."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         pass
     try:
         return json.loads(data)
@@ -66,15 +66,15 @@ def decoder(kind: Any) -> Decode:
     if kind is Any or isinstance(kind, typing.TypeVar):
         return plain
     if _is_pydantic(kind):
-        return _wrapped(kind.model_validate_json, ValueError)
-    return _wrapped(msgspec.json.Decoder(kind).decode, msgspec.DecodeError)
+        return _wrapped(kind.model_validate_json)
+    return _wrapped(msgspec.json.Decoder(kind).decode)
 
 
-def _wrapped(read: Decode, wrong: type[Exception]) -> Decode:
+def _wrapped(read: Decode) -> Decode:
     def decode(data: bytes) -> Any:
         try:
             return read(data)
-        except wrong as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise WrongPayload(str(error)[:300]) from None
 
     return decode

@@ -1,6 +1,7 @@
 """Questions to the relay, and topics."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from relay.client import payloads
 from relay.client.errors import ClientError, NotAllowed
 from relay.client.frames import Error, Frame, Subscribed, TopicEvent, frame
 from relay.client.link import Line
+
+log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1_000  # of a subscriber that is slower than its topics; the oldest are dropped
 Answer = TypeVar("Answer")
@@ -141,7 +144,11 @@ class Topics:
             self._line.say(frame("subscribe", topics=sorted(wanted)))
 
     def hear(self, said: TopicEvent) -> None:
-        event = Event(said.topic, said.sender, payloads.plain(bytes(said.payload)))
+        try:
+            event = Event(said.topic, said.sender, payloads.plain(bytes(said.payload)))
+        except payloads.WrongPayload:
+            log.warning("a publication of %s cannot be read, and is dropped", said.sender)
+            return
         for subscriber in self._subscribers:
             if said.topic in subscriber.topics:
                 subscriber.events.append(event)

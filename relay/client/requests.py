@@ -1,20 +1,23 @@
 """Requests: messages that wait for a reply, or until it is known that none will come."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import quote
 
 from relay.client import payloads
-from relay.client.calls import Calls, not_allowed
+from relay.client.calls import Calls, not_allowed, problem
 from relay.client.clock import Clock, sleep
-from relay.client.errors import ClientError, Died, QueueFull, Refused, RequestExpired, Unanswered
+from relay.client.errors import CannotOpen, ClientError, Died, QueueFull, Refused, RequestExpired, Unanswered
 from relay.client.frames import Delivery
 from relay.client.outbox import Outbox
 from relay.client.outcomes import Dead, Delivered, End, Expired
 from relay.client.security import Guard
 from relay.client.sent import Sent
+
+log = logging.getLogger(__name__)
 
 PREFIX = "ask-"  # ids of requests: a reply that comes too late is known by it
 REPLY_GRACE_S = 15.0  # a reply may come so long after the news that its request was acked
@@ -52,7 +55,9 @@ class Requests:
 
     # -- over the mailbox
 
-    async def by_mailbox(self, id: str, put: Callable[[], Sent], limit_s: float, streams: bool) -> AsyncIterator[Item]:
+    async def by_mailbox(
+        self, id: str, put: Callable[[], Sent], limit_s: float, streams: bool, sealed: bool
+    ) -> AsyncIterator[Item]:
         """The payloads of the reply. Raises what ends it without one, and TimeoutError after the limit, which for a
         stream counts from part to part."""
         waiting: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
@@ -63,13 +68,29 @@ class Requests:
         try:
             while more:
                 found = await self._next(sent, waiting, until)
+                payload = await self._payload(sent, found, sealed)
+                if payload is None:
+                    continue
                 more = found.more
-                yield await self._guard.opened(found, id), more
+                yield payload, more
                 until = _now() + limit_s if streams else until
         finally:
             watcher.cancel()
             del self._waiting[id]
             self._outbox.end(sent, Expired())
+
+    async def _payload(self, sent: Sent, found: Delivery, sealed: bool) -> bytes | None:
+        """What the recipient answered; None if the answer is not by it, or not sealed as the request was."""
+        if not self._guard.is_by(found, sent.to):
+            log.warning("a reply of %s to %s is dropped: it was not asked", found.sender, sent.id)
+            return None
+        try:
+            return await self._guard.opened(found, sent.id, sealed)
+        except CannotOpen as error:
+            if not sealed:
+                raise
+            log.warning("a reply of %s to %s is dropped: %s", found.sender, sent.id, error)
+            return None
 
     async def _next(self, sent: Sent, waiting: "asyncio.Queue[Delivery | ClientError]", until: float) -> Delivery:
         try:
@@ -109,7 +130,9 @@ class Requests:
 
     # -- over HTTP
 
-    async def by_http(self, to: str, message: dict[str, Any], limit_s: float, streams: bool) -> AsyncIterator[Item]:
+    async def by_http(
+        self, to: str, message: dict[str, Any], limit_s: float, streams: bool, sealed: bool
+    ) -> AsyncIterator[Item]:
         """The same over HTTP, for agents that cannot receive replies."""
         until, seen, id = _now() + limit_s, 0, message["id"]
         messages = f"/v1/agents/{quote(to.rpartition('/')[2], safe='')}/messages"
@@ -125,13 +148,18 @@ class Requests:
             _check(status, found)
             call = "GET", f"/v1/tasks/{quote(id, safe='')}", None
             for part in found.get("parts", [])[seen:]:
-                yield payloads.encode(part), True
+                yield await self._opened(to, id, part, sealed), True
                 seen, until = seen + 1, _now() + limit_s if streams else until
             if found["state"] == "replied":
-                yield payloads.encode(found["reply"]), False
+                yield await self._opened(to, id, found["reply"], sealed), False
                 return
             if found["state"] in _END:
                 raise _as_error(_END[found["state"]])
+
+    async def _opened(self, to: str, id: str, reply: Any, sealed: bool) -> bytes:
+        """Over HTTP a task has one answer: one that is not sealed as the request was raises CannotOpen."""
+        answer = Delivery("", "", self._guard.whole(to), payloads.as_raw(payloads.encode(reply)))
+        return await self._guard.opened(answer, id, sealed)
 
     async def _why_silent(self, path: str) -> Exception:
         """A reply may be on its way for some seconds after the ack, but the time is over."""
@@ -156,12 +184,12 @@ def _check(status: int, answer: dict[str, Any]) -> None:
     """Raises what the relay answered to a request."""
     if status < 400:
         return
-    error = answer.get("error", {})
-    if error.get("code") == "queue_full":
-        raise QueueFull(error.get("retry_after_ms", 0) / 1_000)
+    error = problem(answer)
+    if error.code == "queue_full":
+        raise QueueFull(error.retry_after_ms / 1_000)
     if status in (401, 403):
         raise not_allowed(answer)
-    raise Refused(error.get("code", "unknown"), error.get("message", ""))
+    raise Refused(error.code or "unknown", error.message)
 
 
 def _as_error(end: End) -> ClientError:

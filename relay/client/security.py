@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from relay.client.errors import CannotOpen, KeyChanged
 from relay.client.frames import Delivery
 from relay.client.journal import Journal
@@ -38,19 +40,38 @@ class Security:
     pins: dict[str, str] = field(default_factory=dict)
 
 
+def _framed(purpose: str, *fields: str | bytes) -> bytes:
+    """Each field after its length, so that no two lists of fields have the same bytes, whatever is in them."""
+    parts = [field.encode() if isinstance(field, str) else field for field in fields]
+    return purpose.encode() + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
 def signed_part(sender: str, to: str, id: str, kind: str, thread: str, reply_to: str, payload: bytes) -> bytes:
-    """The signed bytes: everything that the recipient acts on."""
-    names = (sender, to.rpartition("/")[2], id, kind, thread, reply_to)
-    return b"relay-message-v1\0" + "\0".join(names).encode() + b"\0" + payload
+    """The signed bytes: everything that the recipient acts on. Both addresses are whole."""
+    return _framed("relay-message-v1", sender, to, id, kind, thread, reply_to, payload)
 
 
 def _context(sender: str, to: str, about: str) -> bytes:
     """A sealed payload is of use only from this sender, to this recipient, for this message or request."""
-    return "\0".join((sender.rpartition("/")[2], to.rpartition("/")[2], about)).encode()
+    return _framed("relay-seal-v1", sender, to, about)
 
 
 def _sealing_claim(address: str, key: str) -> bytes:
-    return f"relay-sealing-v1\0{address.rpartition('/')[2]}\0{key}".encode()
+    return _framed("relay-sealing-v1", address, key)
+
+
+class _Card(msgspec.Struct):
+    """What a card says about seals. Its owner writes what it likes into it."""
+
+    sealing_key: str = ""
+    sealing_signature: str = ""
+
+
+def _card(registered: dict[str, Any] | None) -> _Card:
+    try:
+        return msgspec.convert((registered or {}).get("card") or {}, _Card)
+    except msgspec.ValidationError:
+        return _Card()
 
 
 class Guard:
@@ -96,12 +117,12 @@ class Guard:
         assert key is not None
         fields["headers"] = {**fields.get("headers", {}), KEY_HEADER: key.public}
         kind, thread, reply_to = (fields.get(name) or "" for name in ("type", "thread", "reply_to"))
-        return key.sign(signed_part(self._me(), to, id, kind, thread, reply_to, payload))
+        return key.sign(signed_part(self._me(), self.whole(to), id, kind, thread, reply_to, payload))
 
     async def seal(self, to: str, about: str, payload: bytes) -> bytes:
         """Raises CannotOpen if the recipient has no sealing key, KeyChanged if it is not the pinned one."""
         key = self._sealing_key()
-        return key.seal(await self._sealing_key_of(to), payload, _context(self._me(), to, about))
+        return key.seal(await self._sealing_key_of(to), payload, _context(self._me(), self.whole(to), about))
 
     def _sealing_key(self) -> SealingKey:
         if self._security.seal_with is None:
@@ -109,23 +130,20 @@ class Guard:
         return self._security.seal_with
 
     async def _sealing_key_of(self, address: str) -> str:
-        address = self._whole(address)
+        address = self.whole(address)
         pinned = self._pins.get(f"seal:{address}")
         if pinned is not None:
             return pinned
-        card = ((await self._registered(address)) or {}).get("card") or {}
-        key = card.get("sealing_key")
-        if not isinstance(key, str):
+        card = _card(await self._registered(address))
+        key, signing = card.sealing_key, self._pins.get(address)
+        if not SealingKey.is_public(key):
             raise CannotOpen(f"{address} has no sealing key in its card")
-        signing = self._pins.get(address)
-        if signing is not None and not Key.is_by(
-            signing, card.get("sealing_signature", ""), _sealing_claim(address, key)
-        ):
+        if signing is not None and not Key.is_by(signing, card.sealing_signature, _sealing_claim(address, key)):
             raise KeyChanged(f"the sealing key of {address} is not signed by its pinned key")
         self.pin(f"seal:{address}", key)
         return key
 
-    def _whole(self, address: str) -> str:
+    def whole(self, address: str) -> str:
         return address if "/" in address else f"{self._me().partition('/')[0]}/{address}"
 
     # -- receiving
@@ -143,10 +161,15 @@ class Guard:
         if self._is_sealed(delivery):
             message._is_opened(await self.opened(delivery, delivery.reply_to or delivery.id))
 
-    async def opened(self, delivery: Delivery, about: str) -> bytes:
-        """The payload, opened if it is sealed."""
+    def is_by(self, delivery: Delivery, name: str) -> bool:
+        return delivery.sender == self.whole(name)
+
+    async def opened(self, delivery: Delivery, about: str, must_be_sealed: bool = False) -> bytes:
+        """The payload, opened if it is sealed. Raises CannotOpen if it must be, and is not."""
         payload = bytes(delivery.payload)
         if not self._is_sealed(delivery):
+            if must_be_sealed:
+                raise CannotOpen("it is not sealed")
             return payload
         by = await self._sealing_key_of(delivery.sender)
         return self._sealing_key().open(by, payload, _context(delivery.sender, self._me(), about))
