@@ -36,6 +36,7 @@ from relay.http.routes import (
     stats,
     tasks,
 )
+from relay.open_files import ConnectionLimits, connection_limits, raise_limit
 from relay.server import Runner
 from relay.settings import Settings
 from relay.store.store import Store, open_store
@@ -107,6 +108,7 @@ def _stop_if_failed(task: "asyncio.Task[None]") -> None:
 
 async def serve(settings: Settings, url: str) -> None:
     """Serves until SIGTERM or SIGINT, then drains."""
+    raise_limit(settings)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -118,7 +120,7 @@ async def serve(settings: Settings, url: str) -> None:
 
 
 async def _serve_on(store: Store, stopping: asyncio.Event) -> None:
-    settings = store.settings
+    settings, limits = store.settings, connection_limits(store.settings)
     app = make_app(store)
     logging.getLogger("aiohttp.server").addFilter(errors.is_worth_logging)
     runner = Runner(app, app[INSTANCE], handle_signals=False, shutdown_timeout=1.0)
@@ -130,7 +132,7 @@ async def _serve_on(store: Store, stopping: asyncio.Event) -> None:
         await runner.cleanup()
         raise cannot_listen(settings.host, settings.port, error) from None
     _collect_rarely()
-    log.info("serving", extra={"instance": store.instance, "url": _address(runner)})
+    log.info("serving", extra={"instance": store.instance, "url": _address(runner), **_told(limits)})
     await stopping.wait()
     log.info("stopping", extra={"instance": store.instance})
     app[INSTANCE].drain.has_begun = True
@@ -145,6 +147,14 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 20)
+
+
+def _told(limits: ConnectionLimits) -> dict[str, int]:
+    return {
+        "open_files": limits.open_files,
+        "max_connections": limits.connections,
+        "max_connections_per_address": limits.per_address,
+    }
 
 
 def _address(runner: web.AppRunner) -> str:

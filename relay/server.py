@@ -16,6 +16,7 @@ from relay.core.partial_input import PartialInput
 from relay.core.strangers import Stranger
 from relay.core.turns import Turns
 from relay.errors import RateLimited
+from relay.open_files import connection_limits
 from relay.telemetry.logs import Seldom
 
 HEAD_WITHIN_S = 10.0  # a request whose head trickles in more slowly is not waited for
@@ -215,6 +216,8 @@ class Server(web.Server):
         self.turns = Turns()
         self.partial_input = PartialInput(max(instance.settings.max_buffer_bytes, instance.settings.max_frame_bytes))
         self.plain: set[ServerConnection] = set()
+        self._open: set[ServerConnection] = set()  # WebSockets too
+        self._limits = connection_limits(instance.settings)
         self._strangers: Counter[str] = Counter()  # connections of each address that have not authenticated
         instance.heartbeat.on_tick.append(self.tick)
 
@@ -230,14 +233,15 @@ class Server(web.Server):
     def admit(self, connection: ServerConnection) -> bytes | None:
         """The response for a connection over the limit; None if it is admitted."""
         settings, remote, connection.remote = self.instance.settings, connection.remote, None
-        if len(self.plain) >= settings.max_connections:
+        if len(self.plain) >= settings.max_connections or len(self._open) >= self._limits.connections:
             return self._refuse("too_many", remote)
         if remote is not None:
-            if 0 < settings.max_connections_per_address <= self._strangers[remote]:
+            if 0 < self._limits.per_address <= self._strangers[remote]:
                 return self._refuse("address", remote)
             self._strangers[remote] += 1
             connection.remote = remote  # for which it is counted
         self.plain.add(connection)
+        self._open.add(connection)
         return None
 
     def _refuse(self, why: str, remote: str | None) -> bytes:
@@ -253,6 +257,7 @@ class Server(web.Server):
     def lost(self, connection: ServerConnection) -> None:
         self.forget_address(connection)
         self.plain.discard(connection)
+        self._open.discard(connection)
 
     def forget_address(self, connection: ServerConnection) -> None:
         """This connection no longer counts as a stranger's."""

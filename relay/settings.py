@@ -61,7 +61,9 @@ class Settings:
     token_secret_before: str | None = _secret("The previous secret, during a rotation: verifies tokens, makes none.")
     token_public_key: str | None = _text(None, "Ed25519 public key for EdDSA tokens: PEM, or base64 of 32 bytes.")
     token_max_age_s: int = _between(DAY_S, 60, 366 * DAY_S, "Tokens that expire later than this from now are refused.")
-    metrics_token: str | None = _text(None, "A fixed token for Prometheus. It can read `/metrics` and nothing else.")
+    metrics_token: str | None = _text(
+        None, "A fixed token for `/metrics` alone. If set, nobody reads them without one."
+    )
     metrics_port: int = _between(
         0, 0, 65_535, "Port for `/metrics` and `/healthz` of workers, on `RELAY_HOST`. 0: none."
     )

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
-from relay.doctor import data_checks
+from relay.doctor import data_checks, machine_checks
 from relay.doctor.finding import Finding
 from relay.doctor.server_checks import examine_server
+from relay.open_files import most_open_files
 from relay.store.store import Store
 
 MOST_MAILBOXES = 20_000
@@ -26,6 +27,8 @@ async def examine(
     store: Store, every_s: Mapping[str, float], examined: Examined, most_mailboxes: int = MOST_MAILBOXES
 ) -> AsyncIterator[Finding]:
     """All findings. It only reads. Raises StoreUnavailable."""
+    for finding in machine_checks.open_files(store.settings, most_open_files()):
+        yield finding
     servers = await store.checkup.servers()
     for facts in servers:
         examined.config_hidden = examined.config_hidden or facts.config is None

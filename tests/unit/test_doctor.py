@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from relay.doctor import machine_checks
 from relay.doctor.finding import Severity
 from relay.doctor.server_checks import examine_server
 from relay.settings import Settings
@@ -100,3 +101,26 @@ def test_a_small_buffer_for_replicas_matters_only_where_there_are_some() -> None
 
     assert found(config=small) == []
     assert [finding.check for finding in found(replica, small)] == ["buffers"]
+
+
+@pytest.mark.parametrize(
+    ("most", "settings", "is_found"),
+    [
+        (1_024, Settings(), True),
+        (20_000, Settings(), False),
+        (20_000, Settings(max_connections=30_000), True),
+        (1_024, Settings(max_connections=100, max_connections_per_address=100), False),
+        (1_024, Settings(max_connections_per_address=0), False),
+    ],
+)
+def test_too_few_open_files_for_what_is_configured_are_found(most: int, settings: Settings, is_found: bool) -> None:
+    assert [finding.check for finding in machine_checks.open_files(settings, most)] == ["open_files"] * is_found
+
+
+def test_the_finding_names_a_number_of_open_files_that_mends_it() -> None:
+    settings = Settings(max_connections=30_000)
+    finding = next(machine_checks.open_files(settings, 1_024))
+
+    needed = int(finding.fix.rpartition("=")[2])
+
+    assert list(machine_checks.open_files(settings, needed)) == []
