@@ -10,7 +10,6 @@ import random
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from bench.killed_clients import STOP, THREADS
 from bench.servers import HOST, free_port
 from relay.auth import Tokens
 from relay.cli.embedded import ServerProcess, server_program
+from relay.cli.lifeline import Child
 from relay.settings import Settings
 
 SECRET = "a secret for tests that is long enough"
@@ -68,7 +68,7 @@ class Program:
 
     def start(self) -> None:
         words = [sys.executable, "-m", *self._words]
-        self._process = subprocess.Popen(words, env=self._environ, stdout=self._log, stderr=self._log)
+        self._process = Child(words, env=self._environ, stdout=self._log, stderr=self._log)
 
     def kill(self) -> None:
         self._process.kill()

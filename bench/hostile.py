@@ -18,6 +18,7 @@ import uvloop
 from bench.load import Latencies, Load, percentile
 from bench.stand import Stand, resident_bytes, stand
 from relay.auth import Tokens
+from relay.cli.lifeline import Child
 
 PAIRS = 20
 PER_S = 50.0
@@ -43,12 +44,10 @@ async def watch(there: Stand, store: redis.Redis, seen: Watch) -> None:
 
 
 @contextmanager
-def attackers(there: Stand, token: str, seconds: float) -> Iterator[list["subprocess.Popen[str]"]]:
+def attackers(there: Stand, token: str, seconds: float) -> Iterator[list[Child]]:
     ports = ",".join(map(str, there.ports))
     command = [sys.executable, "-m", "bench.attacks", "--ports", ports, "--seconds", str(seconds)]
-    children = [
-        subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for words in (command, [*command, "--token", token])
-    ]
+    children = [Child(words, stdout=subprocess.PIPE, text=True) for words in (command, [*command, "--token", token])]
     try:
         yield children
     finally:
@@ -59,8 +58,8 @@ def attackers(there: Stand, token: str, seconds: float) -> Iterator[list["subpro
 
 @contextmanager
 def workers(there: Stand) -> Iterator[None]:
-    command = [sys.executable, "-m", "relay.cli", "workers", "--with-parent"]
-    child = subprocess.Popen(command, env=there.environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "relay.cli", "workers"]
+    child = Child(command, env=there.environ, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The two clients that `bench.client_kills` kills: one sends numbers, the other notes each in its own database."""
+"""Two clients to be killed, of `bench.client_kills` and the torture: one sends numbers, the other notes each."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ def last_returned(path: Path) -> int:
     return max((int(line) for line in path.read_text().split()), default=-1) if path.exists() else -1
 
 
-async def send(urls: list[str], token: str, folder: Path) -> None:
+async def send(urls: list[str], token: str, folder: Path, pace_s: float = PACE_S) -> None:
     """Numbers, one after the other. A number whose send did not return is sent again, with the same id."""
     returned = os.open(folder / "returned", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     number = last_returned(folder / "returned")
@@ -29,11 +29,11 @@ async def send(urls: list[str], token: str, folder: Path) -> None:
             number += 1
             await me.send("receiver", number, id=f"m-{number}", thread=f"t{number % THREADS}")
             os.write(returned, b"%d\n" % number)
-            await asyncio.sleep(PACE_S)
+            await asyncio.sleep(pace_s)
         await me.settled()
 
 
-async def receive(urls: list[str], token: str, folder: Path) -> None:
+async def receive(urls: list[str], token: str, folder: Path, _pace_s: float = PACE_S) -> None:
     """Each number goes into the same transaction as the note that it is handled."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
@@ -54,7 +54,11 @@ async def receive(urls: list[str], token: str, folder: Path) -> None:
             running.result()
 
 
+async def main(role: str, urls: str, token: str, folder: str, *pace_s: str) -> None:
+    do = {"sender": send, "receiver": receive}[role]
+    await do(urls.split(","), token, Path(folder), *map(float, pace_s))
+
+
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    role, urls, token, folder = sys.argv[1:]
-    asyncio.run({"sender": send, "receiver": receive}[role](urls.split(","), token, Path(folder)))
+    asyncio.run(main(*sys.argv[1:]))

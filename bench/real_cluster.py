@@ -34,7 +34,13 @@ class RealCluster:
         return [server for server in self.servers if server.is_running and not server.is_paused and _has_slots(server)]
 
     def master_of(self, slot: int) -> RealServer:
-        return next(server for server in self.masters() if _serves(server, slot))
+        return next(server for server in self.masters() if any(slot in slots for slots in self.slots_of(server)))
+
+    def slots_of(self, server: RealServer) -> list[range]:
+        """What it serves, as it sees it."""
+        (own,) = (node for node in _nodes(server) if "myself" in node[2])
+        ends = [words.partition("-") for words in own[8:] if not words.startswith("[")]
+        return [range(int(first), int(last or first) + 1) for first, _, last in ends]
 
     def replica_of(self, master: RealServer) -> RealServer | None:
         """One that runs and is linked to it."""
@@ -162,12 +168,6 @@ def _is_whole(server: RealServer, masters: int) -> bool:
 def _has_slots(server: RealServer) -> bool:
     """Whether it is a master that serves something, as it sees it."""
     return any("myself" in node[2] and len(node) > 8 for node in _nodes(server))
-
-
-def _serves(server: RealServer, slot: int) -> bool:
-    (own,) = (node for node in _nodes(server) if "myself" in node[2])
-    ranges = [words.partition("-") for words in own[8:] if not words.startswith("[")]
-    return any(int(first) <= slot <= int(last or first) for first, _, last in ranges)
 
 
 def _replicates(server: RealServer, master: RealServer) -> bool:

@@ -46,6 +46,7 @@ class RealServer:
         self.folder = Path(tempfile.mkdtemp(prefix="relay-test-"))
         self.is_paused = False
         self._options = DEFAULT_OPTIONS | dict(options or {})
+        self._backup = self.folder / "backup"
         self._words: tuple[str, ...] = ()
         self._process: ServerProcess | None = None
 
@@ -95,6 +96,20 @@ class RealServer:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
         self.is_paused = False
+
+    def back_up(self) -> None:
+        """Copies what it has on disk, as an operator would; what was there before is forgotten."""
+        with self.client() as client:
+            client.execute_command("WAITAOF", 1, 0, 0)
+        shutil.rmtree(self._backup, ignore_errors=True)
+        shutil.copytree(self.folder / "appendonlydir", self._backup)
+
+    def go_back(self) -> None:
+        """Ends it by SIGKILL, and starts it on the backup."""
+        self.kill()
+        shutil.rmtree(self.folder / "appendonlydir")
+        shutil.copytree(self._backup, self.folder / "appendonlydir")
+        self.start()
 
     def client(self) -> redis.Redis:
         return redis.Redis(host=HOST, port=self.port, decode_responses=True)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import redis
 
 from relay.cli.embedded import embedded_server, load_or_create_secret
+from relay.cli.lifeline import Child
 from relay.settings import Settings
 
 _SERVING = re.compile(r"url=http://[^:]+:(\d+)")
@@ -103,10 +103,10 @@ def environment(settings: Settings, url: str, **chosen: str) -> dict[str, str]:
 
 
 @contextmanager
-def instance(module: str, environ: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    command = [sys.executable, "-m", module, "serve", "--port", "0", "--with-parent"]
+def instance(module: str, environ: dict[str, str]) -> Iterator[tuple[Child, int]]:
+    command = [sys.executable, "-m", module, "serve", "--port", "0"]
     with tempfile.TemporaryFile("w+") as log:
-        child = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stderr=log, text=True)
+        child = Child(command, env=environ, stderr=log)
         try:
             yield child, _port(child, log.fileno())
         finally:
@@ -114,7 +114,7 @@ def instance(module: str, environ: dict[str, str]) -> Iterator[tuple[subprocess.
             child.communicate(timeout=40)
 
 
-def _port(child: "subprocess.Popen[str]", log: int) -> int:
+def _port(child: Child, log: int) -> int:
     while child.poll() is None:
         match = _SERVING.search(os.pread(log, 65_536, 0).decode())
         if match:

@@ -19,6 +19,7 @@ from bench.load import BATCH, Load
 from bench.scale import fill
 from bench.stand import Stand, stand
 from relay.auth import Tokens
+from relay.cli.lifeline import Child
 from relay.http.routes.dashboard import FILES
 from relay.store.store import open_store
 
@@ -48,8 +49,8 @@ POLL_S = 5.0  # the dashboard's own
 
 @contextmanager
 def workers(there: Stand) -> Iterator[None]:
-    command = [sys.executable, "-m", "relay.cli", "workers", "--with-parent"]
-    with subprocess.Popen(command, env=there.environ, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+    command = [sys.executable, "-m", "relay.cli", "workers"]
+    with Child(command, env=there.environ, stderr=subprocess.DEVNULL) as running:
         try:
             yield
         finally:

@@ -2,13 +2,13 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from relay.cli.lifeline import Child
 from tests.servers import free_port
 
 WITHIN_S = 90.0
@@ -29,7 +29,7 @@ class Up:
         self.folder = folder
         self._told = folder.with_suffix(".err")
         with self._told.open("wb") as told:
-            self.process = subprocess.Popen(
+            self.process = Child(
                 [sys.executable, "-m", "relay.cli", "up", "--port", str(self.port), "--data", str(folder), *words],
                 stderr=told,
                 stdout=told,

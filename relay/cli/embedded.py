@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from relay.cli.allocator import preloaded
+from relay.cli.lifeline import STOP_S, Child
 from relay.cli.programs import major_version, package_folder
 from relay.errors import ConfigurationError
 from relay.settings import SECRET_MIN_BYTES
@@ -30,7 +31,6 @@ OLDEST_MAJOR_VERSION = 7
 SOCKET_PATH_MAX_BYTES = 100  # the kernel's limit is 104 on macOS and 108 on Linux
 LOG_TAIL_LINES = 15
 SILENT_START_S = 15.0
-STOP_S = 10.0
 POLL_S = 0.005
 
 # What any server needs so that nothing accepted is lost, small mailboxes stay small, and commands do not wait while the
@@ -46,15 +46,8 @@ SERVER_OPTIONS = {
     "lazyfree-lazy-expire": "yes",
 }
 
-# The shell becomes the server, so the pid is the server's and at no moment can a dying parent leave it behind.
-# Its child reads a pipe whose other end only the parent has: end of file means stop, told or killed. The child shares
-# the server's process group, so the pid is not given to somebody else for as long as the child may signal it.
-# The server keeps descriptor 4, the folder's lock; the child must not, or it would hold the folder for too long.
-LIFELINE = f"""
-exec 3<&0 </dev/null 4>&1 >&2
-(exec 4>&-; read -r _ <&3; kill -TERM $$; sleep {STOP_S:.0f}; kill -KILL $$) >/dev/null 2>&1 &
-exec "$@" 3<&-
-"""
+# The server keeps descriptor 4, the folder's lock: its standard output is not for what it says.
+KEEPING_LOCK = ("/bin/sh", "-c", 'exec "$@" 4>&1 >&2', "sh")
 
 Address = str | tuple[str, int]  # the path of a unix socket, or host and port
 
@@ -97,20 +90,13 @@ class ServerProcess:
         self.program = program
         self._log = log
         arguments = [*words, *(word for name, value in options.items() for word in (f"--{name}", value))]
-        lifeline, self._lifeline = os.pipe()
-        try:
-            with log.open("ab") as output:
-                # A session of its own: Ctrl-C in the terminal must not stop the server before the relay has drained.
-                self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", LIFELINE, "sh", program, *arguments],
-                    stdin=lifeline,
-                    stdout=lock,
-                    stderr=output,
-                    start_new_session=True,
-                    env=os.environ | (preloaded() if program == packaged_program() else {}),
-                )
-        finally:
-            os.close(lifeline)
+        with log.open("ab") as output:
+            self._process = Child(
+                [*KEEPING_LOCK, program, *arguments],
+                stdout=lock,
+                stderr=output,
+                env=os.environ | (preloaded() if program == packaged_program() else {}),
+            )
 
     @property
     def pid(self) -> int:
@@ -131,7 +117,7 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Ends the server in good order, or by force when it has not ended by itself after a while."""
-        os.close(self._lifeline)
+        self._process.let_go()
         try:
             self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -142,7 +128,6 @@ class ServerProcess:
         """Ends the server by SIGKILL."""
         self._process.kill()
         self._end_group()
-        os.close(self._lifeline)
 
     def _end_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -133,35 +133,23 @@ def announce(chosen: Settings, urls: list[str]) -> None:
 @main.command()
 @click.option("--host", help="Address to listen on. [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on. [8080]")
-@click.option("--with-parent", is_flag=True, hidden=True)
-def serve(host: str | None, port: int | None, with_parent: bool) -> None:
+def serve(host: str | None, port: int | None) -> None:
     """Run one instance. The store is RELAY_REDIS_URL, else the embedded one."""
     chosen = with_secret(settings.load(host=host, port=port))
     logs.configure(chosen)
-
-    async def work(url: str) -> None:
-        async with supervisor.ends_with_parent(with_parent):
-            await app.serve(chosen, url)
-
     with store_url(chosen, "relay serve") as url:
-        run(work(url))
+        run(app.serve(chosen, url))
 
 
 @main.command()
 @click.option("--only", default="", help=f"Some of them: {','.join(all_workers.workers(Settings()))}")
-@click.option("--with-parent", is_flag=True, hidden=True)
-def workers(only: str, with_parent: bool) -> None:
+def workers(only: str) -> None:
     """Run the background workers. Any number of processes may do so at once."""
     chosen = settings.load()
     logs.configure(chosen)
-
-    async def work(url: str) -> None:
-        async with supervisor.ends_with_parent(with_parent):
-            await all_workers.run(chosen, url, only)
-
     all_workers.chosen(chosen, only)
     with store_url(chosen, "relay workers") as url:
-        run(work(url))
+        run(all_workers.run(chosen, url, only))
 
 
 # -- tokens and keys
@@ -277,11 +265,18 @@ def bench(
 @click.option("--topology", type=click.Choice(["single", "sentinel", "cluster"]), default="single", show_default=True)
 @click.option("--seed", type=int, help="Tells the story of an earlier run again. [a new one]")
 @click.option("--minutes", type=click.FloatRange(0.2, 24 * 60), default=2.0, show_default=True)
-def torture(topology: str, seed: int | None, minutes: float) -> None:
+@click.option(
+    "--variant",
+    type=click.Choice(["mixed", "regress", "default"]),
+    default="mixed",
+    show_default=True,
+    help="regress: the store goes back in time. default: the timings of the settings, and 64 shards.",
+)
+def torture(topology: str, seed: int | None, minutes: float, variant: str) -> None:
     """Break servers, instances and connections of its own at random, and check every promise; 1 if one is broken."""
     from bench.torture.main import main as run_torture  # only here: nothing else needs it
 
-    raise SystemExit(run_torture(topology, seed, minutes))
+    raise SystemExit(run_torture(topology, seed, minutes, variant))
 
 
 if __name__ == "__main__":

@@ -7,14 +7,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from relay.cli.embedded import Embedded, embedded_server
+from relay.cli.lifeline import STOP_S, lifeline, with_lifeline
 from relay.errors import ConfigurationError, cannot_listen
+from relay.open_files import raise_limit
 from relay.settings import Settings, env_name
 
 READY_WITHIN_S = 30.0
@@ -33,8 +35,9 @@ class Program:
 class Supervisor:
     """Restarts child processes that die, and stops them when it stops."""
 
-    def __init__(self, programs: list[Program], environ: dict[str, str]) -> None:
+    def __init__(self, programs: list[Program], environ: dict[str, str], stop_s: float) -> None:
         self._programs = programs
+        self._stop_s = stop_s  # for a child that outlives us to end
         self._environ = environ
         self._stopping = asyncio.Event()
 
@@ -61,27 +64,22 @@ class Supervisor:
 
     async def _keep(self, program: Program) -> None:
         while not self._stopping.is_set():
-            # The child reads its standard input: when it ends, we are gone and so must the child be.
-            child = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "relay.cli",
-                *program.words,
-                "--with-parent",
-                stdin=asyncio.subprocess.PIPE,
-                env=self._environ,
-                start_new_session=True,
-            )
+            code = await self._run(program)
+            if not self._stopping.is_set():
+                print(f"{program.name} ended with code {code}; starting it again", file=sys.stderr)  # noqa: T201
+                await asyncio.sleep(RESTART_AFTER_S)
+
+    async def _run(self, program: Program) -> int:
+        command = with_lifeline([sys.executable, "-m", "relay.cli", *program.words], self._stop_s)
+        with lifeline() as end:  # not asyncio's pipe: it waits for whoever has the other end, not only for the child
+            child = await asyncio.create_subprocess_exec(*command, stdin=end, env=self._environ, start_new_session=True)
             gone = asyncio.create_task(child.wait())
             stopping = asyncio.create_task(self._stopping.wait())
             await asyncio.wait({gone, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if not gone.done():
                 child.send_signal(signal.SIGTERM)
-                await gone
-            elif not self._stopping.is_set():
-                print(f"{program.name} ended with code {gone.result()}; starting it again", file=sys.stderr)  # noqa: T201
-                await asyncio.sleep(RESTART_AFTER_S)
+            return await gone
 
 
 class RestartingServer:
@@ -123,6 +121,7 @@ def restarting_server(settings: Settings) -> Iterator[RestartingServer | None]:
 
 async def up(settings: Settings, instances: int, announce: Callable[[list[str]], None]) -> None:
     """Starts everything, says so when it is ready, and keeps it running until SIGINT or SIGTERM."""
+    raise_limit(settings)  # for the children too
     urls = [f"http://{settings.host}:{settings.port + n}" for n in range(instances)]
     for n in range(instances):
         _check_free(settings.host, settings.port + n)
@@ -142,7 +141,7 @@ async def up(settings: Settings, instances: int, announce: Callable[[list[str]],
             for n in range(instances)
         ]
         programs.append(Program("workers", ("workers",)))
-        supervisor = Supervisor(programs, environ)
+        supervisor = Supervisor(programs, environ, settings.drain_s + STOP_S)
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, supervisor.stop)
         await supervisor.run(lambda: announce(urls), urls, server)
@@ -177,24 +176,3 @@ async def _not_ready(http: aiohttp.ClientSession, url: str) -> str:
             return "" if answer.status == 200 else str((await answer.json())["reason"])
     except aiohttp.ClientError:
         return "it does not answer"
-
-
-@contextlib.asynccontextmanager
-async def ends_with_parent(enabled: bool) -> AsyncIterator[None]:
-    """While this lasts, the end of standard input is the end of the parent, and stops this process like SIGTERM."""
-    if not enabled:
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    descriptor = sys.stdin.fileno()
-
-    def readable() -> None:
-        if not os.read(descriptor, 1_024):
-            loop.remove_reader(descriptor)
-            signal.raise_signal(signal.SIGTERM)
-
-    loop.add_reader(descriptor, readable)
-    try:
-        yield
-    finally:
-        loop.remove_reader(descriptor)

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 
 from relay.auth import Tokens
 from relay.cli import main, supervisor
+from relay.cli.lifeline import Child
 from relay.cli.main import announce
 from relay.errors import ConfigurationError
 from relay.settings import Settings
@@ -74,7 +75,7 @@ def test_listen_prints_any_payload_as_one_line(house: Up) -> None:
     payloads = ["9" * 5_000, "1e999", "[" * 900 + "]" * 900, '{\n "a":\r\n 1}', '"\\ud83d\\ude00"']
     data = {"data_dir": str(house.folder)}
     sent = [relay("send", "odd", "--url", house.urls[0], given=one, **data) for one in payloads]
-    listening = subprocess.Popen(
+    listening = Child(
         [sys.executable, "-m", "relay.cli", "listen", "--as", "odd", "--url", house.urls[1]],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -95,7 +96,7 @@ def test_what_is_sent_through_one_instance_is_heard_through_the_other(house: Up)
     data = {"data_dir": str(house.folder)}
     sent = relay("send", "bob", '{"n": 1}', "--url", house.urls[0], "--type", "note", "--id", "m-1", **data)
     again = relay("send", "bob", "other", "--url", house.urls[1], "--id", "m-1", **data)
-    listening = subprocess.Popen(
+    listening = Child(
         [sys.executable, "-m", "relay.cli", "listen", "--as", "bob", "--url", house.urls[1]],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -145,7 +146,8 @@ def test_both_instances_are_ready_and_count(house: Up) -> None:
 
 
 def test_an_instance_that_dies_is_started_again(house: Up) -> None:
-    instance = next(pid for pid in _children(house.process.pid) if f"\0{house.port}\0" in _words(pid))
+    words = {pid: _words(pid).split("\0") for pid in _children(house.process.pid)}
+    instance = next(pid for pid, said in words.items() if "serve" in said and str(house.port) in said)
 
     os.kill(int(instance), signal.SIGKILL)
 
@@ -185,7 +187,7 @@ def test_messages_wait_through_ctrl_c_and_a_new_start(tmp_path: Path) -> None:
     assert descendants_of(folder) == []
 
     with up(folder, "--instances", "1") as second:
-        listening = subprocess.Popen(
+        listening = Child(
             [sys.executable, "-m", "relay.cli", "listen", "--as", "bob", "--no-ack", "--url", second.urls[0]],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -17,6 +17,7 @@ from redis.retry import Retry
 from relay import settings
 from relay.auth import Tokens
 from relay.cli.embedded import SERVER_OPTIONS, server_program
+from relay.cli.lifeline import Child
 from relay.settings import Settings
 from relay.store.redis.connect import home_at
 from relay.store.redis.topology import Topology
@@ -257,7 +258,7 @@ def _started(words: list[str], password: str, folder: Path, programs: Path) -> I
     port = free_port()
     words = [word.replace("$$", "$") for word in words]
     words[words.index("--dir") + 1] = str(folder)
-    process = subprocess.Popen(
+    process = Child(
         [*words, "--port", str(port), "--bind", "127.0.0.1", "--loglevel", "warning"],
         env={"PATH": f"{programs}:/usr/bin:/bin", "REDISCLI_AUTH": password},
     )
