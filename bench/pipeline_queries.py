@@ -95,7 +95,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 def in_spark(spark: SparkSession, archive: Path, question: Callable[[DataFrame], DataFrame]) -> float:
     began = time.perf_counter()
-    question(read_events(spark, str(archive), Period())).write.format("noop").mode("overwrite").save()
+    question(read_events(spark, archive, Period())).write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
 
 

@@ -1,15 +1,21 @@
-"""`python -m spark JOB …`: runs one job. Bad input ends it with one clear line."""
+"""`python -m spark JOB …`: runs one job. What it cannot do ends it with one clear line and exit code 2.
+
+1 is a finding of a job that did its work: books that do not balance.
+"""
 
 import importlib
 import logging
 import re
 import sys
+import traceback
+
+from redis.exceptions import RedisError
 
 from spark.errors import BadInput
 from spark.sources.store import StoreError
 
 JOBS = ("archive", "dump", "report", "audit")
-_IN_TRACE = re.compile(r"StoreError: (.+)")
+_IN_TRACE = re.compile(r"StoreError: (.+)|FAILED_READ_FILE\S* .*?(file:\S+?)\.?\s")
 
 
 def main(argv: list[str]) -> int:
@@ -20,21 +26,21 @@ def main(argv: list[str]) -> int:
         return int(importlib.import_module(f"spark.jobs.{argv[0]}").main(argv[1:]))
     except KeyboardInterrupt:
         return 130
-    except BadInput as error:
-        return complain(str(error), 2)
     except Exception as error:
         cause = clear_cause(error)
         if cause is None:
-            raise
-        return complain(cause)
+            traceback.print_exc()
+        return complain(cause or f"the {argv[0]} failed")
 
 
 def clear_cause(error: Exception) -> str | None:
-    """The store's error. From a data source it comes back through the JVM, as text in another error."""
-    if isinstance(error, StoreError):
+    """What the input or the store has wrong. From a task it comes back through the JVM, as text in another error."""
+    if isinstance(error, BadInput | StoreError | RedisError):
         return str(error)
     told = _IN_TRACE.search(str(error))
-    return told[1] if told else None
+    if told is None:
+        return None
+    return told[1] or f"{told[2]} cannot be read"
 
 
 def is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -42,9 +48,9 @@ def is_no_interrupt(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
-def complain(text: str, code: int = 1) -> int:
+def complain(text: str) -> int:
     print(f"Error: {text}", file=sys.stderr)
-    return code
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,11 +1,24 @@
-"""Errors of jobs."""
+"""Errors of jobs, and the folders that they are given."""
 
 import os
+import re
 from pathlib import Path
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # two letters or more: one is a drive
 
 
 class BadInput(Exception):
     """Bad input. The message says what is wrong and what to do; the job ends with exit code 2."""
+
+
+def local_folder(text: str) -> Path:
+    """The folder that an option names. Raises BadInput for a url: as a path, it would be a folder of that name here."""
+    if scheme := _SCHEME.match(text):
+        raise BadInput(
+            f"{text}: the scheme {scheme[1]!r} is not supported; name a folder that this machine has, "
+            "and copy to and from an object store what is finished"
+        )
+    return Path(text)
 
 
 def check_output(folder: Path) -> None:

@@ -1,11 +1,14 @@
 """`relay spark …`: the data pipeline. docs/pipeline.md describes its jobs."""
 
 import asyncio
+import re
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
@@ -16,14 +19,36 @@ from relay import settings
 from relay.cli.commands import DEFAULT_TENANT
 from relay.cli.embedded import running_url
 from relay.cli.spark_launcher import install_packages, run_job
-from relay.core.replay import BEGINNING_MS, END_OF_TIME_MS, Wanted, address_of, for_replay, read_dump, replay
-from relay.errors import ConfigurationError
+from relay.core.replay import (
+    BEGINNING_MS,
+    END_OF_TIME_MS,
+    Row,
+    Wanted,
+    address_of,
+    for_replay,
+    message_of,
+    read_dump,
+    replay,
+)
+from relay.errors import ConfigurationError, RelayError
 from relay.protocol.address import address
 from relay.settings import Settings
 from relay.store.store import open_store
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # two letters or more: one is a drive
+
+
+class Folder(click.Path):
+    """A folder of this machine. A url is none: as a path, it would be a folder of that name here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if scheme := _SCHEME.match(str(value)):
+            self.fail(f"the scheme {scheme[1]!r} is not supported; name a folder that this machine has", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_FOLDER = Folder(path_type=Path, file_okay=False)
 
 
 @click.group()
@@ -127,8 +152,12 @@ def replay_command(
     reason: str,
     rate: float,
 ) -> None:
-    """Put messages of a dump back into their mailboxes. What is there already is not doubled."""
+    """Put messages of a dump back into their mailboxes. What is there already is not doubled.
+
+    Each message must pass the rules for a message that is sent. Exit code 1 if one is refused."""
     chosen = settings.load()
+    if since and until and until <= since:
+        raise click.BadParameter(f"{until} is not after --since {since}", param_hint="--until")
     wanted = Wanted(
         "dead" if dead else "mailbox",
         frozenset(address(agent, DEFAULT_TENANT) for agent in agents),
@@ -138,27 +167,55 @@ def replay_command(
         reason,
     )
     install_packages()
-    per_agent = Counter(address_of(row) for row in read_dump(folder, wanted))
+    try:
+        count = sum(1 for _ in read_dump(folder, wanted))
+    except ConfigurationError as error:
+        raise click.BadParameter(error.message, param_hint="--from") from None
     if dry_run:
-        click.echo(f"would send {per_agent.total()} messages to {len(per_agent)} mailboxes")
-        for recipient, count in per_agent.most_common(20):
-            click.echo(f"{count:8} {recipient}")
-        return
+        sys.exit(_rehearse(read_dump(folder, wanted), chosen.max_payload_bytes))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        became = runner.run(_replay(chosen, folder, wanted, per_agent.total(), rate))
+        became = runner.run(_replay(chosen, folder, wanted, count, rate))
     click.echo(", ".join(f"{count} {word}" for word, count in became.most_common()) or "nothing to send", err=True)
     if became.total() > sum(became[word] for word in ("stored", "duplicate", "blocked", "expired")):
         sys.exit(1)
+
+
+def _rehearse(rows: Iterable[Row], max_payload_bytes: int) -> int:
+    """Says what would be sent, and what would be refused whatever the store says. Returns the exit code."""
+    per_agent: Counter[str] = Counter()
+    refused, now_ms = 0, int(time.time() * 1_000)
+    for row in rows:
+        try:
+            per_agent[address_of(row)] += message_of(row, now_ms, max_payload_bytes) is not None
+        except RelayError as error:
+            refused += 1
+            click.echo(_refusal(row, error), err=True)
+    click.echo(f"would send {per_agent.total()} messages to {len(+per_agent)} mailboxes")
+    for recipient, count in per_agent.most_common(20):
+        click.echo(f"{count:8} {recipient}")
+    return 1 if refused else 0
+
+
+def _refusal(row: Row, error: RelayError) -> str:
+    """Names come from a file that anybody may have written: what a terminal would obey is escaped."""
+    where = f"{row['id']!r} to {address_of(row)!r}, entry {row['entry']!r}"
+    return f"refused: {where}: {error.code}: {error.message}"
 
 
 def _ms(time: datetime | None, otherwise: int) -> int:
     return otherwise if time is None else int(time.replace(tzinfo=UTC).timestamp() * 1_000)
 
 
-async def _replay(chosen: Settings, folder: Path, wanted: Wanted, total: int, rate: float) -> "Counter[str]":
-    rows = read_dump(folder, wanted)
-    with Progress(console=Console(stderr=True)) as progress:
-        bar = progress.add_task("replaying", total=total)
+async def _replay(chosen: Settings, folder: Path, wanted: Wanted, count: int, rate: float) -> "Counter[str]":
+    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    with Progress(console=console) as progress:
+        bar = progress.add_task("replaying", total=count)
         async with open_store(for_replay(chosen), needed_url(chosen)) as store:
             await store.inspect()
-            return await replay(store, rows, rate, lambda count: progress.advance(bar, count))
+            return await replay(
+                store,
+                read_dump(folder, wanted),
+                rate,
+                sent=lambda count: progress.advance(bar, count),
+                refused=lambda row, error: console.print(_refusal(row, error)),
+            )

@@ -1,4 +1,4 @@
-"""Replay: messages of a dump back into their mailboxes, through the ordinary accept."""
+"""Replay: messages of a dump back into their mailboxes, by the rules of every door and the ordinary accept."""
 
 import asyncio
 import time
@@ -6,16 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from relay.core.intake import submit_and_wait
-from relay.errors import ConfigurationError
+from relay.core.intake import submit_and_wait, within
+from relay.errors import ConfigurationError, Malformed, RelayError
+from relay.protocol.address import is_address
 from relay.protocol.message import Message
 from relay.settings import Settings
-from relay.store.body import payload_in, without_payload
+from relay.store.body import parted, without_payload
 from relay.store.store import Store
 from relay.telemetry.metrics import Metrics
 
@@ -25,6 +26,29 @@ NO_LIMIT = 2**53
 TO_TASK_ONLY = 2  # a request whose reply goes to its task, not to a mailbox
 
 Row = dict[str, Any]  # of the table MAILBOXES, docs/pipeline.md
+Refused = Callable[[Row, RelayError], None]
+
+
+class _Dumped(Struct):
+    """A row, as far as it becomes a message."""
+
+    box: str
+    tenant: str
+    to: str
+    sender: str = msgspec.field(name="from")
+    id: str
+    priority: int
+    bytes: Annotated[int, Meta(ge=1)]
+    expires_at: int
+    not_before: int
+    max_attempts: int
+    ack_timeout_ms: int
+    receipt: Literal[0, 1, 2]
+    request: Literal[0, 1, 2]
+    body: str
+
+
+COLUMNS = {"entry", "type", "accepted_at", "reason"} | {field.encode_name for field in msgspec.structs.fields(_Dumped)}
 
 
 class _Rest(Struct):
@@ -38,6 +62,7 @@ class _Rest(Struct):
 
 
 _rest = msgspec.json.Decoder(_Rest)
+_payload = msgspec.json.Decoder(Raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +81,7 @@ class Wanted:
             row["box"] == self.box
             and (not self.agents or address_of(row) in self.agents)
             and (not self.types or row["type"] in self.types)
-            and self.since_ms <= row["accepted_at"] < self.until_ms
+            and self.since_ms <= (row["accepted_at"] or BEGINNING_MS) < self.until_ms
             and self.reason in (row["reason"] or "")
         )
 
@@ -65,46 +90,66 @@ def address_of(row: Row) -> str:
     return f"{row['tenant']}/{row['to']}"
 
 
+def sender_of(row: Row) -> str:
+    return f"{row['tenant']}/{row['from']}"
+
+
 def read_dump(folder: Path, wanted: Wanted) -> Iterator[Row]:
-    """The messages of a dump, each mailbox in its order. Raises ConfigurationError unless there is a whole one."""
-    import pyarrow.parquet as parquet  # only here: it comes with the packages of the pipeline
+    """The rows of a dump, each mailbox in its order. Raises ConfigurationError unless there is a whole one."""
+    import pyarrow  # only here: it comes with the packages of the pipeline
+    import pyarrow.parquet as parquet
 
     files = sorted((folder / "mailboxes").glob("*.parquet"))
     if not (folder / "mailboxes" / "_SUCCESS").exists():
         raise ConfigurationError(f"{folder} holds no finished dump of mailboxes")
-    for file in files:
-        for batch in parquet.ParquetFile(file).iter_batches(batch_size=AT_ONCE):
-            yield from filter(wanted.has, batch.to_pylist())
+    for path in files:
+        try:
+            file = parquet.ParquetFile(path)
+            if missing := COLUMNS.difference(file.schema_arrow.names):
+                raise ConfigurationError(f"{folder} holds no dump of mailboxes: it has no {', '.join(sorted(missing))}")
+            for batch in file.iter_batches(batch_size=AT_ONCE):
+                yield from filter(wanted.has, batch.to_pylist())
+        except (OSError, pyarrow.ArrowException) as error:
+            raise ConfigurationError(f"{path} cannot be read: {error}") from None
 
 
-def message_of(row: Row, now_ms: int) -> Message | None:
+def message_of(row: Row, now_ms: int, max_payload_bytes: int) -> Message | None:
     """The message as its sender would send it now: the rest of its time, the rest of its delay. None if it has expired.
 
     A dead letter has its whole time again and no delay, as when it is revived.
-    """
-    body, size = row["body"].encode(), row["bytes"]
+    Raises whatever a sender would be refused with: anybody may have written the file."""
+    try:
+        dumped = msgspec.convert(row, _Dumped)
+        raw = _as_sent(dumped, now_ms)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Malformed(str(error)[:300]) from None
+    if not is_address(sender_of(row)):
+        raise Malformed("Expected an address, tenant/agent - at `$.from`")
+    has_expired = dumped.box == "mailbox" and dumped.expires_at <= now_ms
+    return None if has_expired else within(dumped.tenant, raw, max_payload_bytes)
+
+
+def _as_sent(dumped: _Dumped, now_ms: int) -> Raw:
+    """Raises msgspec's errors or ValueError if the body is not what a body is."""
+    body, size = dumped.body.encode(), dumped.bytes
+    payload, behind = parted(body, size)
+    if behind[:1] not in (b"", b","):
+        raise ValueError(f"the payload does not end after {size} bytes")
     rest = _rest.decode(without_payload(body, size))
-    lives = row["box"] == "mailbox"
-    left_ms = row["expires_at"] - now_ms
-    if lives and left_ms <= 0:
-        return None
-    return Message(
-        id=row["id"],
-        to=address_of(row),
-        payload=Raw(payload_in(body, size)),
-        type=rest.type,
-        thread=rest.thread,
-        reply_to=rest.reply_to,
-        priority=row["priority"],
-        ttl_s=left_ms / 1_000 if lives else None,
-        delay_s=max(0, row["not_before"] - now_ms) / 1_000 if lives else 0,
-        max_attempts=row["max_attempts"],
-        ack_timeout_s=row["ack_timeout_ms"] / 1_000 or None,
-        receipt="all" if row["receipt"] == 2 else row["receipt"] == 1,
-        request=row["request"] > 0,
-        signature=rest.signature,
-        headers=rest.headers,
-    )
+    lives = dumped.box == "mailbox"
+    fields = msgspec.structs.asdict(rest) | {
+        "id": dumped.id,
+        "to": f"{dumped.tenant}/{dumped.to}",
+        "payload": _payload.decode(payload.decode()),
+        "priority": dumped.priority,
+        "ttl_s": (dumped.expires_at - now_ms) / 1_000 if lives else None,
+        "delay_s": max(0, dumped.not_before - now_ms) / 1_000 if lives else 0,
+        "max_attempts": dumped.max_attempts,
+        "ack_timeout_s": dumped.ack_timeout_ms / 1_000 or None,
+        "receipt": "all" if dumped.receipt == 2 else dumped.receipt == 1,
+        "request": dumped.request > 0,
+    }
+    return Raw(msgspec.json.encode(fields))
 
 
 def for_replay(settings: Settings) -> Settings:
@@ -118,13 +163,19 @@ def for_replay(settings: Settings) -> Settings:
     )
 
 
-async def replay(store: Store, rows: Iterable[Row], rate_per_s: float, sent: Callable[[int], None]) -> "Counter[str]":
+async def replay(
+    store: Store, rows: Iterable[Row], rate_per_s: float, sent: Callable[[int], None], refused: Refused
+) -> "Counter[str]":
     """Sends messages in order, no faster than the rate. Returns the number of each outcome: stored, duplicate, blocked,
-    expired, or the code of a refusal. Replay is idempotent."""
+    expired, or the code of a refusal, of which `refused` hears. Replay is idempotent."""
     became: Counter[str] = Counter()
     metrics, began, count = Metrics(), time.monotonic(), 0
     for batch in _chunks(rows, min(AT_ONCE, max(1, int(rate_per_s)))):
-        became.update(await asyncio.gather(*(_send(store, metrics, row) for row in batch)))
+        outcomes = await asyncio.gather(*(_send(store, metrics, row) for row in batch))
+        for row, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, RelayError):
+                refused(row, outcome)
+            became[outcome.code if isinstance(outcome, RelayError) else outcome] += 1
         count += len(batch)
         sent(len(batch))
         await asyncio.sleep(max(0.0, began + count / rate_per_s - time.monotonic()))
@@ -142,11 +193,13 @@ def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
         yield batch
 
 
-async def _send(store: Store, metrics: Metrics, row: Row) -> str:
-    message = message_of(row, store.clock.now_ms())
+async def _send(store: Store, metrics: Metrics, row: Row) -> str | RelayError:
+    try:
+        message = message_of(row, store.clock.now_ms(), store.settings.max_payload_bytes)
+    except RelayError as error:
+        return error
     if message is None:
         return "expired"
-    sender = f"{row['tenant']}/{row['from']}"
     to_task_only = row["request"] == TO_TASK_ONLY
-    outcome, error = await submit_and_wait(store, metrics, sender, message, to_task_only=to_task_only)
-    return error.code if error else outcome.word
+    outcome, refusal = await submit_and_wait(store, metrics, sender_of(row), message, to_task_only=to_task_only)
+    return refusal or outcome.word

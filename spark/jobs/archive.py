@@ -18,9 +18,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark.archive import folders
 from spark.archive.compaction import compact
 from spark.archive.writer import Written, writer
-from spark.errors import check_output
+from spark.errors import BadInput, check_output, local_folder
 from spark.session import spark_session
-from spark.sources.store import Place, Store, StoreError, locate, options_from_environ
+from spark.sources.store import Place, Store, locate, options_from_environ
 
 TRIGGER_EVERY = "10 seconds"
 POLL_S = 0.2
@@ -42,11 +42,9 @@ class Archive:
         self._newest_day = ""
 
     def open(self) -> None:
-        """Clears away what an earlier run did not finish. Raises StoreError if it cannot be continued."""
+        """Clears away what an earlier run did not finish. Raises BadInput if it cannot be continued."""
         if folders.names(self.folder / "events") and not folders.names(self.checkpoint / "offsets"):
-            raise StoreError(
-                f"{self.folder} has events but no checkpoint, so it cannot be continued; use another folder"
-            )
+            raise BadInput(f"{self.folder} has events but no checkpoint, so it cannot be continued; use another folder")
         for unfinished in ("_writing", "_compacting"):
             shutil.rmtree(self.folder / unfinished, ignore_errors=True)
 
@@ -161,7 +159,7 @@ def _telling(archive: Archive, write: Callable[[DataFrame, int], None]) -> Calla
 
 def parser() -> argparse.ArgumentParser:
     own = argparse.ArgumentParser(prog="relay spark archive", description=__doc__)
-    own.add_argument("--out", required=True, type=Path, help="the folder of the archive")
+    own.add_argument("--out", required=True, type=local_folder, help="the folder of the archive")
     own.add_argument("--once", action="store_true", help="archive what is there now, and end")
     return own
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark.errors import check_output
+from spark.errors import BadInput, check_output, local_folder
 from spark.session import spark_session
-from spark.sources.store import StoreError, options_from_environ
+from spark.sources.store import options_from_environ
 
 
 def run(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
     """Writes folder/mailboxes; a file holds whole boxes in their order. Returns how many messages there are.
 
-    Raises StoreError if there is a dump already. A dump that fails leaves nothing behind.
+    Raises BadInput if there is a dump already. A dump that fails leaves nothing behind.
     """
     target = folder.absolute() / "mailboxes"
     if target.exists():
-        raise StoreError(f"{target} is there already; a dump never replaces another")
+        raise BadInput(f"{target} is there already; a dump never replaces another")
     source = spark.read.format("relay_mailboxes").option("tasks", spark.sparkContext.defaultParallelism)
     try:
         source.options(**options).load().write.parquet(str(target))
@@ -31,7 +31,7 @@ def run(spark: SparkSession, options: dict[str, str], folder: Path) -> int:
 
 def parser() -> argparse.ArgumentParser:
     own = argparse.ArgumentParser(prog="relay spark dump", description=__doc__)
-    own.add_argument("--out", required=True, type=Path, help="the folder of the dump")
+    own.add_argument("--out", required=True, type=local_folder, help="the folder of the dump")
     return own
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark.archive.reader import read_events
-from spark.errors import BadInput, check_output
+from spark.errors import BadInput, check_output, local_folder
 from spark.period import Period, add_period
 from spark.report.document import document
 from spark.report.findings import gather
@@ -33,18 +33,12 @@ KEPT = StorageLevel.MEMORY_AND_DISK
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0 when the tables and the page are written, 2 for what it cannot work with."""
     options = parser().parse_args(argv)
-    try:
-        period = Period.parse(options.since, options.until)
-        report(options.archive, Path(options.out), period)
-    except BadInput as error:
-        _say(f"report: {error}")
-        return 2
+    report(options.archive, options.out, Period.parse(options.since, options.until))
     return 0
 
 
-def report(archive: str, out: Path, period: Period) -> None:
+def report(archive: Path, out: Path, period: Period) -> None:
     """Writes every table into a folder of its name under `out`, and the page beside them; replaces what was there."""
     spark = spark_session("report")
     events = read_events(spark, archive, period).where(period.has("at_ms"))
@@ -103,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
     own = argparse.ArgumentParser(
         prog="relay spark report", description="What happened: Parquet tables and an HTML page."
     )
-    own.add_argument("--archive", required=True, metavar="DIR", help="what the archive job has written")
-    own.add_argument("--out", required=True, metavar="DIR", help="where the tables and report.html go")
+    own.add_argument(
+        "--archive", required=True, type=local_folder, metavar="DIR", help="what the archive job has written"
+    )
+    own.add_argument("--out", required=True, type=local_folder, metavar="DIR", help="of the tables and report.html")
     add_period(own)
     return own

@@ -2,17 +2,26 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.transforms.lives import ENDS, ENTRY, entry_ms, position
 
 
 def edges(events: DataFrame) -> DataFrame:
-    """A row is one shard, with the first and the last position that is archived."""
-    return events.groupBy("shard").agg(
-        F.min("stream_ms").alias("first_ms"), F.max("stream_ms").alias("last_ms"), F.max(position()).alias("last")
+    """A row is one shard, with the first and the last position that is archived.
+
+    A shard that begins with a gap was archived before it: since when nobody knows, so since the first of all shards.
+    """
+    shards = events.groupBy("shard").agg(
+        F.min(F.struct(position(), "place", "kind")).getField("kind").alias("begins_with"),
+        F.min("stream_ms").alias("own_first_ms"),
+        F.max("stream_ms").alias("last_ms"),
+        F.max(position()).alias("last"),
     )
+    of_all = F.min("own_first_ms").over(Window.partitionBy())
+    first_ms = F.when(F.col("begins_with") == "lost", of_all).otherwise(F.col("own_first_ms"))
+    return shards.select("shard", first_ms.alias("first_ms"), "last_ms", "last")
 
 
 def has_begun() -> Column:

@@ -61,11 +61,10 @@ def doubled(lives: DataFrame) -> DataFrame:
 
 def not_archived(events: DataFrame) -> DataFrame:
     """A row is a place in the archive before which entries of the log are missing: nobody knows what was in them."""
-    is_missing = (F.col("kind") == "lost") & (F.col("stream_ms") > F.col("first_ms"))
     told = F.format_string(
         "shard %d: %s entries before %d-%d were trimmed unread", "shard", "reason", "stream_ms", "stream_n"
     )
-    at_that_time = events.where(is_missing).withColumn("accepted_at", F.col("at_ms"))
+    at_that_time = events.where(F.col("kind") == "lost").withColumn("accepted_at", F.col("at_ms"))
     return at_that_time.transform(_named("not_archived", told))
 
 

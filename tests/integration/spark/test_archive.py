@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.__main__ import clear_cause, is_no_interrupt
 from spark.__main__ import main as run_job
 from spark.archive import folders
-from spark.jobs import archive
+from spark.errors import BadInput
+from spark.jobs import archive, audit
 from spark.jobs.archive import Archive
 from spark.schemas import EVENTS
 from spark.sources.event_ranges import RANGES
-from spark.sources.store import StoreError
 from tests.integration.spark.logs import DAY_MS, NOON_MS, SHARDS, EventLog, an_event
 
 ROOT = Path(__file__).parents[3]
@@ -113,6 +113,26 @@ def test_what_was_trimmed_before_it_was_archived_is_in_the_archive_as_lost(
     assert found.fetchall() == [("lost", "3"), *[("accepted", None)] * 3]
 
 
+def test_an_audit_does_not_balance_over_what_the_archive_could_not_read(
+    spark: SparkSession, event_log: EventLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event_log.add(0, an_event("accepted", entry="1-0"), an_event("acked", entry="1-0"))
+    run(spark, event_log, tmp_path)
+    for n in range(5):  # in a shard that was empty until now
+        event_log.add(1, an_event("accepted", to="eve", id=f"m-{n}", entry=f"{n + 2}-0"))
+    event_log.trim_to(1, 2)
+    run(spark, event_log, tmp_path)
+
+    code = audit.main(["--archive", str(tmp_path), "--offline", "--json"])
+
+    (gap,) = json.loads(capsys.readouterr().out)["exceptions"]
+    assert code == 1
+    assert (gap["kind"], gap["evidence"]) == (
+        "not_archived",
+        f"shard 1: 3 entries before {NOON_MS}-3 were trimmed unread",
+    )
+
+
 def test_an_archive_without_its_checkpoint_is_not_continued(
     spark: SparkSession, event_log: EventLog, tmp_path: Path
 ) -> None:
@@ -120,7 +140,7 @@ def test_an_archive_without_its_checkpoint_is_not_continued(
     run(spark, event_log, tmp_path)
     (tmp_path / "_checkpoint").rename(tmp_path / "_elsewhere")
 
-    with pytest.raises(StoreError, match="has events but no checkpoint"):
+    with pytest.raises(BadInput, match="has events but no checkpoint"):
         run(spark, event_log, tmp_path)
 
 

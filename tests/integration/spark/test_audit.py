@@ -12,6 +12,7 @@ import redis
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pipeline_archive import make_archive
+from spark.__main__ import main as run_job
 from spark.jobs.audit import main
 from spark.transforms import exceptions
 from spark.transforms.books import edges
@@ -182,6 +183,7 @@ def test_good_books_balance(audit: Audit, tmp_path: Path) -> None:
         "dead": 0,
         "cancelled": 0,
         "waiting": 1,
+        "kinds": {},
         "exceptions": [],
     }
 
@@ -191,9 +193,25 @@ def test_books_are_also_printed_for_people(capsys: pytest.CaptureFixture[str], t
 
     assert main(["--archive", str(tmp_path), "--offline"]) == 1
 
-    exception, totals = capsys.readouterr().out.splitlines()
-    assert exception.startswith("acked_twice      acme: alice → bob  m-1  (2 acks; entry 1760011200000-0 of shard 0")
+    totals, kind, exception = capsys.readouterr().out.splitlines()
     assert totals == ("accepted 1 + revived 0 = acked 1 + expired 0 + dead 0 + cancelled 0 + waiting 0: 1 exceptions")
+    assert kind == "acked_twice      1"
+    assert exception.startswith("acked_twice      acme: alice → bob  m-1  (2 acks; entry 1760011200000-0 of shard 0")
+
+
+def test_of_many_exceptions_people_see_how_many_of_each_kind_and_the_first(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    twice = [a_life(("accepted", n), ("acked", n), ("acked", n), id=f"m-{n:03d}", seq=n) for n in range(1, 105)]
+    write_archive(tmp_path, *twice, an_event("lost", 200, reason="7"))
+
+    assert main(["--archive", str(tmp_path), "--offline"]) == 1
+
+    totals, twice_line, lost_line, *listed, more = capsys.readouterr().out.splitlines()
+    assert totals.endswith("waiting 0: 105 exceptions")
+    assert (twice_line, lost_line) == ("acked_twice      104", "not_archived     1")
+    assert [line.split()[5] for line in listed] == [f"m-{n:03d}" for n in range(1, 101)]
+    assert more == "… and 5 more; --json lists all"
 
 
 def test_a_period_has_the_messages_that_were_accepted_in_it_and_ends_that_came_later(
@@ -287,6 +305,7 @@ def test_a_reply_that_did_not_leave_is_reported_without_its_payload(
         (["--offline", "--archive", "{good}", "--since", "2025-10-09", "--until", "2025-10-08"], "is not after"),
         (["--offline", "--archive", "{good}", "--since", "2030-01-01"], "there are no events in this period"),
         (["--offline", "--archive", "{good}", "--mailboxes", "nowhere"], "there is no folder nowhere/mailboxes"),
+        (["--offline", "--archive", "{bad}"], "part-0.parquet cannot be read"),
         (["--archive", "{good}"], "RELAY_REDIS_URL is not set"),
     ],
 )
@@ -294,14 +313,16 @@ def test_what_cannot_be_audited_is_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], said: str
 ) -> None:
     monkeypatch.delenv("RELAY_REDIS_URL", raising=False)
-    good = write_archive(tmp_path, delivered())
+    good = write_archive(tmp_path / "good", delivered())
+    bad = write_archive(tmp_path / "bad", delivered())
+    (bad / "events" / "dt=2025-10-09" / "batch=0" / "part-0.parquet").write_text("no Parquet")
 
-    code = main([word.format(good=good) for word in argv])
+    code = run_job(["audit", *(word.format(good=good, bad=bad) for word in argv)])
 
     printed = capsys.readouterr()
     assert code == 2
     assert printed.out == ""
-    assert said in printed.err
+    assert said in printed.err.splitlines()[-1]
 
 
 # -- the transforms
@@ -315,15 +336,31 @@ def test_an_accept_before_the_archive_is_not_missed(spark: SparkSession) -> None
     assert ids(with_edges(events).transform(exceptions.no_accept)) == {("no_accept", "newer")}
 
 
-def test_what_was_trimmed_before_it_was_archived_is_an_exception_unless_the_archive_begins_there(
-    spark: SparkSession,
-) -> None:
-    at_the_beginning, later = an_event("lost", 0, reason="7"), an_event("lost", 5, reason="3")
-    events = events_frame(spark, at_the_beginning, delivered(0), later, delivered(5, id="m-2"))
+def test_a_gap_is_an_exception_wherever_it_is(spark: SparkSession) -> None:
+    first_of_its_shard, later = an_event("lost", 0, reason="7"), an_event("lost", 5, reason="3")
+    events = events_frame(spark, first_of_its_shard, delivered(0), later, delivered(5, id="m-2"))
 
-    (found,) = events.join(events.transform(edges), on="shard").transform(exceptions.not_archived).collect()
+    found = events.transform(exceptions.not_archived).orderBy("accepted_at").collect()
 
-    assert found["evidence"] == f"shard 0: 3 entries before {NOON_MS + 5_000}-0 were trimmed unread"
+    assert [row["evidence"] for row in found] == [
+        f"shard 0: 7 entries before {NOON_MS}-0 were trimmed unread",
+        f"shard 0: 3 entries before {NOON_MS + 5_000}-0 were trimmed unread",
+    ]
+
+
+def test_what_waits_since_a_gap_at_the_beginning_of_its_shard_is_unknown(spark: SparkSession) -> None:
+    gap = an_event("lost", 9, shard=1, reason="7", place=-1)
+    events = events_frame(spark, delivered(0), gap, delivered(9, shard=1, id="m-2", to="eve"))
+    mailboxes = mailboxes_frame(
+        spark,
+        in_mailbox(-5, shard=1, id="before the archive", to="eve"),
+        in_mailbox(5, shard=1, id="in the gap", to="eve"),
+        in_mailbox(-5, shard=0, id="before its shard"),
+    )
+
+    known = mailboxes.join(events.transform(edges), on="shard", how="left")
+
+    assert ids(known.transform(exceptions.unknown)) == {("unknown", "in the gap")}
 
 
 def test_a_message_that_came_again_after_its_end_is_not_doubled(spark: SparkSession) -> None:

@@ -16,6 +16,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from relay.cli.lifeline import Child
 from relay.store.keys import Keys
 from spark.jobs import archive, audit
 from tests.builders import HandClock, a_message, open_desk
@@ -72,7 +73,7 @@ def a_cluster(folder: Path) -> Iterator[str]:
     words += [[*worker, "--work-dir", str(folder / f"worker-{n}"), master] for n in range(2)]
     own = {"SPARK_LOCAL_IP": HOST, "SPARK_DAEMON_JAVA_OPTS": QUICK}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    daemons = [subprocess.Popen([PROGRAMS / "spark-class", *one], env=os.environ | own, **quiet) for one in words]
+    daemons = [Child([str(PROGRAMS / "spark-class"), *one], env=os.environ | own, **quiet) for one in words]
     try:
         yield master
     finally:
@@ -132,8 +133,11 @@ def test_a_cluster_and_this_machine_archive_and_audit_the_same(
     assert (archived.returncode, archived_here) == (0, 0), archived.stderr
     assert rows(mine) == rows(its) != []
     # spark-submit puts what a job says to stderr before what it prints.
-    assert (audited.returncode, json.loads(audited.stdout.splitlines()[-1])) == (0, BOOKS | {"exceptions": []})
-    assert audited_here(capsys, mine) == (0, BOOKS | {"exceptions": []})
+    assert (audited.returncode, json.loads(audited.stdout.splitlines()[-1])) == (
+        0,
+        BOOKS | {"kinds": {}, "exceptions": []},
+    )
+    assert audited_here(capsys, mine) == (0, BOOKS | {"kinds": {}, "exceptions": []})
 
 
 @pytest.mark.usefixtures("here")

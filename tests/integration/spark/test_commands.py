@@ -65,14 +65,16 @@ def test_without_a_store_the_command_says_what_to_do(tmp_path: Path) -> None:
     assert "start `relay up` there, or set RELAY_REDIS_URL" in ended.stderr
 
 
-def a_dump(folder: Path, *ids: str) -> Path:
-    """Messages from alice to bob that wait."""
+def a_dump(folder: Path, *ids: str, **columns: object) -> Path:
+    """Messages from alice to bob that wait; the last one has these columns."""
     later_ms = round(time.time() * 1_000) + 3_600_000
     row = dict.fromkeys(COLUMNS.names) | {"box": "mailbox", "tenant": "acme", "to": "bob", "from": "alice"}
     row |= {"priority": 0, "accepted_at": later_ms - 9_000, "expires_at": later_ms, "not_before": 0, "max_attempts": 3}
     row |= {"ack_timeout_ms": 0, "receipt": 1, "request": 0, "bytes": 10, "body": '{"n":1.00}'}
     (folder / "mailboxes").mkdir()
-    table = pa.Table.from_pylist([row | {"id": one} for one in ids], schema=COLUMNS)
+    rows = [row | {"id": one} for one in ids]
+    rows[-1] |= columns
+    table = pa.Table.from_pylist(rows, schema=COLUMNS)
     pq.write_table(table, folder / "mailboxes" / "part-0.parquet")
     (folder / "mailboxes" / "_SUCCESS").touch()
     return folder
@@ -106,6 +108,23 @@ def test_a_replay_that_is_refused_ends_with_one(event_log: EventLog, tmp_path: P
     ended = relay(event_log, "replay", "--from", dump)
 
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "1 stored, 1 queue_full")
+
+
+def test_a_replay_refuses_what_no_door_would_take_and_goes_on(event_log: EventLog, tmp_path: Path) -> None:
+    text = '"' + "x" * 3_000_000 + '"'
+    dump = str(a_dump(tmp_path, "m-1", "m\t2\x1b[2J", "m-3", bytes=len(text), body=text))
+
+    dry = relay(event_log, "replay", "--from", dump, "--dry-run")
+    wet = relay(event_log, "replay", "--from", dump)
+
+    odd_id, too_large = [line for line in wet.stderr.splitlines() if line.startswith("refused: ")]
+    assert (
+        odd_id == "refused: 'm\\t2\\x1b[2J' to 'acme/bob', entry None: malformed: Expected printable ASCII - at `$.id`"
+    )
+    assert too_large.startswith("refused: 'm-3' to 'acme/bob', entry None: too_large: the payload has 3000002 bytes")
+    assert (wet.returncode, wet.stderr.splitlines()[-1]) == (1, "1 stored, 1 malformed, 1 too_large")
+    assert (dry.returncode, dry.stderr.splitlines()) == (1, [odd_id, too_large])
+    assert dry.stdout == "would send 1 messages to 1 mailboxes\n       1 acme/bob\n"
 
 
 def wait_until(job: "subprocess.Popen[str]", holds: Callable[[], bool]) -> None:

@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 
 from relay.core.replay import Wanted, read_dump, replay
 from relay.errors import ConfigurationError
+from spark.errors import BadInput
 from spark.jobs import dump
 from spark.sources.mailboxes import MailboxesReader
-from spark.sources.store import StoreError, locate
+from spark.sources.store import locate
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 from tests.servers import RealServer
@@ -39,7 +40,8 @@ class Office:
 
     async def replay(self, folder: Path, wanted: Wanted = Wanted()) -> dict[str, int]:  # noqa: B008
         await self.desk.store.inspect()
-        return dict(await replay(self.desk.store, read_dump(folder, wanted), EVERYTHING, lambda _: None))
+        rows = read_dump(folder, wanted)
+        return dict(await replay(self.desk.store, rows, EVERYTHING, lambda _: None, lambda *_: None))
 
 
 @pytest.fixture
@@ -183,7 +185,7 @@ async def test_dead_letters_are_replayed_on_demand_and_by_reason(
 async def test_a_dump_never_replaces_another(office: Office, spark: SparkSession, tmp_path: Path) -> None:
     assert dump.run(spark, office.options, tmp_path) == 0
 
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(BadInput, match="is there already"):
         dump.run(spark, office.options, tmp_path)
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pipeline_archive import make_archive
+from spark.__main__ import main as run_job
 from spark.jobs.report import main, tables
 from spark.report import charts
 from spark.transforms import anomalies
@@ -313,7 +314,7 @@ def test_what_cannot_be_reported_is_said(
 ) -> None:
     places = {"good": write_archive(tmp_path / "good", delivered()), "empty": write_archive(tmp_path / "empty")}
 
-    code = main([*(word.format(**places) for word in argv), "--out", str(tmp_path / "out")])
+    code = run_job(["report", *(word.format(**places) for word in argv), "--out", str(tmp_path / "out")])
 
     assert code == 2
     assert said in capsys.readouterr().err
