@@ -126,9 +126,8 @@ def _app(metrics: WorkerMetrics, settings: Settings) -> web.Application:
     tokens = Tokens(settings) if has_key else None
 
     async def text(request: web.Request) -> web.Response:
-        authorization = request.headers.get("Authorization", "")
         try:
-            check_scraper(request.remote, request.host, authorization, settings.metrics_token, tokens)
+            check_scraper(request, settings.metrics_token, tokens)
         except RelayError as error:
             return web.json_response({"error": error.as_fields()}, status=error.status)
         return web.Response(body=metrics.text(), content_type="text/plain", charset="utf-8")

@@ -87,6 +87,12 @@ def sender_to_look_for(named: str | None, who: Identity, tenant: str) -> str:
     return sender
 
 
+def check_may_see_payloads(who: Identity, owner: str, scope: str) -> None:
+    """One's own with this scope; those of others with the scope inspect, also for an admin. Raises Forbidden."""
+    if "inspect" not in who.scopes and not (owner == who.address and scope in who.scopes):
+        raise Forbidden("payloads need the scope inspect")
+
+
 def may_name_senders(who: Identity) -> bool:
     """Whether it may look at messages of others in its tenant."""
     return bool(who.scopes & {"inspect", "admin"})

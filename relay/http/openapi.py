@@ -15,6 +15,7 @@ from relay.errors import Forbidden, Malformed, RelayError, StoreUnavailable, Too
 from relay.http.errors import SlowBody
 from relay.http.examples import with_examples
 from relay.http.operation import JSON, Operation, operation, operation_of
+from relay.http.page_headers import page_headers
 from relay.http.query import parameters
 from relay.http.responses import json_response
 from relay.http.schemas.errors import Error
@@ -202,7 +203,7 @@ def _hashes(tag: str) -> str:
     return " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts)
 
 
-_POLICY = f"default-src 'none'; connect-src 'self'; script-src {_hashes('script')}; style-src {_hashes('style')}"
+_HEADERS = page_headers(_hashes("script"), _hashes("style"))
 
 
 @routes.get("/openapi.json")
@@ -219,4 +220,4 @@ async def reader(_: web.Request) -> web.Response:
 
     A page that needs nothing from elsewhere.
     """
-    return web.Response(text=_READER, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
+    return web.Response(text=_READER, content_type="text/html", headers=_HEADERS)

@@ -87,6 +87,8 @@ class Metrics(Collector):
         self.request_errors = 0
         self.events_dropped = 0
         self.buffered_bytes = 0
+        self.store_regresses = 0  # shards that were seen to have gone back in time
+        self.workers_absent = False  # whether no worker goes round
         self.store_used_bytes = 0
         self.store_max_bytes = 0  # 0: no limit
         self.store_is_short = False  # whether sends are refused for want of memory
@@ -122,6 +124,8 @@ class Metrics(Collector):
         yield counter("relay_receipts", "receipts pushed to senders", self.receipts)
         yield gauge("relay_sessions", "authenticated WebSockets", self.sessions)
         yield gauge("relay_connections", "open WebSockets", self.connections)
+        yield counter("relay_store_regressed", "times that a shard went back in time", self.store_regresses)
+        yield gauge("relay_workers_absent", "1 while no worker goes round", self.workers_absent)
         yield gauge("relay_store_used_bytes", "memory that the store's server uses", self.store_used_bytes)
         yield gauge("relay_store_max_bytes", "maxmemory of the store's server; 0: no limit", self.store_max_bytes)
         yield gauge(

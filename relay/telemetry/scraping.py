@@ -4,21 +4,42 @@ import hmac
 import ipaddress
 from urllib.parse import urlsplit
 
+from aiohttp import HttpVersion11
+from aiohttp.web import BaseRequest
+
 from relay.auth import Tokens
 from relay.errors import Forbidden, Unauthorized
 
 SCOPES = frozenset(("metrics", "operator"))
 
 
-def check_scraper(
-    remote: str | None, host: str, authorization: str, fixed_token: str | None, tokens: Tokens | None
-) -> None:
-    """Raises Unauthorized or Forbidden for everybody else. `host` is what the caller called this machine."""
-    scheme, _, token = authorization.partition(" ")
+FORWARDING = (  # beginnings of the headers that proxies add
+    *("forwarded", "x-forwarded", "x-original-forwarded", "x-envoy", "via"),
+    *("x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"),
+)
+
+
+def check_scraper(request: BaseRequest, fixed_token: str | None, tokens: Tokens | None) -> None:
+    """Raises Unauthorized or Forbidden for everybody else. If there is a fixed token, nobody does without one."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         _check_token(token.strip(), fixed_token, tokens)
-    elif not (_is_loopback(remote) and is_unmistakable(host)):
+    elif fixed_token is not None or not is_local(request):
         raise Unauthorized("a token with the scope metrics is needed")
+
+
+def is_local(request: BaseRequest) -> bool:
+    """Whether the caller itself is on this machine, as far as a request tells.
+
+    A proxy on this machine looks the same, unless it says that it forwards, or speaks HTTP/1.0 as nginx does.
+    """
+    names = (name.lower() for name in request.headers)
+    return (
+        _is_loopback(request.remote)
+        and is_unmistakable(request.host)
+        and request.version >= HttpVersion11
+        and not any(name.startswith(FORWARDING) for name in names)
+    )
 
 
 def is_unmistakable(host: str) -> bool:

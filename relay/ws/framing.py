@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 from aiohttp._websocket.reader import WebSocketDataQueue, WebSocketReader
 
 CLOSE_TIMEOUT_S = 2.0  # how long a client may take to answer a close
@@ -16,6 +16,8 @@ LINGER_POLL_S = 0.05
 CONFIRM_POLL_S = 0.01
 FRAMES_A_TURN = 32  # of one client, before others have their turn of the event loop
 QUEUE_BYTES = 64 * 1024  # of frames that came and were not taken; then the client is not read on
+MASKED = 0x80
+MASK_BYTES = 4
 PING = b"\x89\x00"
 TCP_ESTABLISHED = 1  # the first byte of TCP_INFO
 KNOWS_STATE = hasattr(socket, "TCP_INFO")  # only Linux tells
@@ -115,6 +117,40 @@ class FrameQueue(WebSocketDataQueue):
             self.is_awaited = False
 
 
+class MaskedReader(WebSocketReader):
+    """Reads frames of a client, all of which must be masked (RFC 6455, 5.1). aiohttp also takes others."""
+
+    __slots__ = ("_frames", "_head", "_skip")
+
+    def __init__(self, frames: FrameQueue, max_bytes: int) -> None:
+        super().__init__(frames, max_bytes, compress=False, decode_text=False)
+        self._frames = frames
+        self._head = b""  # of a frame: as much as has come
+        self._skip = 0  # bytes that are still to come before the next head
+
+    def feed_data(self, data: bytes | bytearray | memoryview) -> tuple[bool, bytes]:
+        if not self._are_masked(data):
+            self._frames.set_exception(WebSocketError(WSCloseCode.PROTOCOL_ERROR, "a frame without a mask"))
+            return True, b""
+        return super().feed_data(data)
+
+    def _are_masked(self, more: bytes | bytearray | memoryview) -> bool:
+        """Goes from head to head."""
+        data, at = self._head + more, self._skip
+        while at + 2 <= len(data):
+            size = data[at + 1] - MASKED
+            if size < 0:
+                return False
+            if size >= 126:
+                wide = 2 if size == 126 else 8
+                if at + 2 + wide > len(data):
+                    break
+                size = int.from_bytes(data[at + 2 : at + 2 + wide]) + wide
+            at += 2 + MASK_BYTES + size
+        self._head, self._skip = data[at:], max(0, at - len(data))
+        return True
+
+
 class Socket(web.WebSocketResponse):
     """Takes turns with other sockets. A client that sends too large a frame can still read the close code."""
 
@@ -126,7 +162,7 @@ class Socket(web.WebSocketResponse):
         assert self._loop is not None
         self._ws_protocol, self._writer = protocol, writer
         self._reader = FrameQueue(request._protocol, QUEUE_BYTES, loop=self._loop)
-        self._parser = WebSocketReader(self._reader, self._max_msg_size, compress=False, decode_text=False)
+        self._parser = MaskedReader(self._reader, self._max_msg_size)
         request.protocol.set_parser(self._parser)
         request.protocol.keep_alive(False)
 

@@ -196,3 +196,42 @@ async def test_an_operator_that_may_not_send_cannot(room: Room) -> None:
     answer = await caller(room, "root", "operator").post("/v1/agents/bob/messages", {"payload": 1})
 
     assert answer.said == (403, "forbidden")
+
+
+PAYLOAD = "only for eyes that may see it"
+
+
+@pytest.mark.parametrize("scope", ["admin", "operator", "admin receive", "admin send", "admin metrics send receive"])
+async def test_without_inspect_an_admin_sees_no_payload_of_others_whatever_it_calls(room: Room, scope: str) -> None:
+    alice, bob, root = caller(room, "alice"), caller(room, "bob"), caller(room, "root", scope)
+    await alice.post("/v1/agents/bob/messages", {"id": "ask", "payload": PAYLOAD, "request": True})
+    leased = (await bob.post("/v1/agents/bob/lease", {}))["messages"][0]
+    answered = {"lock_token": leased["lock_token"], "payload": PAYLOAD}
+    assert (await bob.post(f"/v1/agents/bob/entries/{leased['entry']}/reply", answered)).status == 200
+    await alice.post("/v1/agents/bob/messages", {"id": "waits", "payload": PAYLOAD})
+
+    answers = [
+        await root.post("/v1/agents/bob/lease", {"max": 10}),
+        await root.get("/v1/tasks/ask", from_="alice"),
+        await root.get("/v1/agents/bob/messages"),
+        await root.get("/v1/agents/bob/messages/waits", from_="alice"),
+        await root.get("/v1/agents/bob/dead"),
+        await root.get("/v1/agents/bob"),
+        await root.get("/v1/activity", message="waits"),
+        await root.post("/v1/agents/bob/act", {"act": "cancel"}),
+    ]
+
+    assert PAYLOAD not in "".join(answer.text for answer in answers)
+    assert [answer.said for answer in answers[:2]] == [(403, "forbidden")] * 2
+    assert {answer.status for answer in answers[2:]} == {200}
+
+
+@pytest.mark.parametrize("scope", ["admin inspect", "operator inspect"])
+async def test_with_inspect_an_admin_leases_for_others_and_sees_their_tasks(room: Room, scope: str) -> None:
+    alice, root = caller(room, "alice"), caller(room, "root", scope)
+    await alice.post("/v1/agents/bob/messages", {"id": "ask", "payload": PAYLOAD, "request": True})
+
+    leased, task = await root.post("/v1/agents/bob/lease", {}), await root.get("/v1/tasks/ask", from_="alice")
+
+    assert leased["messages"][0]["payload"] == PAYLOAD
+    assert (task.status, task["state"]) == (200, "held")

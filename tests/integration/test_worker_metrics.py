@@ -57,9 +57,15 @@ async def test_a_round_is_told_to_prometheus_and_noted_in_the_store(store: Store
     assert (name, last.process, last.done, others) == ("sweeper", store.instance, 3, [])
 
 
-async def test_prometheus_reads_it_with_a_token_or_from_the_same_machine(make_desk: MakeDesk) -> None:
+@pytest.mark.parametrize(
+    ("fixed_token", "expected"),
+    [(None, [200, 401, 401, 401, 401, 200]), ("a fixed token", [401, 200, 401, 401, 401, 200])],
+)
+async def test_prometheus_reads_it_with_a_token_or_from_the_same_machine_if_there_is_none(
+    make_desk: MakeDesk, fixed_token: str | None, expected: list[int]
+) -> None:
     port = free_port()
-    desk = await make_desk(metrics_port=port, metrics_token="a fixed token")
+    desk = await make_desk(metrics_port=port, metrics_token=fixed_token)
     metrics = WorkerMetrics("w-1", ["sweeper"])
 
     async with served(metrics, desk.store.settings), aiohttp.ClientSession() as http:
@@ -71,11 +77,12 @@ async def test_prometheus_reads_it_with_a_token_or_from_the_same_machine(make_de
                 ("metrics", {"Authorization": "Bearer a fixed token"}),
                 ("metrics", {"Authorization": "Bearer another one"}),
                 ("metrics", {"Host": "evil.example"}),
+                ("metrics", {"X-Forwarded-For": "203.0.113.7"}),
                 ("healthz", {}),
             )
         ]
 
-    assert answers == [200, 200, 401, 401, 200]
+    assert answers == expected
 
 
 async def test_a_port_that_is_taken_is_named(make_desk: MakeDesk) -> None:

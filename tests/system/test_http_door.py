@@ -152,11 +152,30 @@ async def test_health_readiness_and_metrics_need_no_token_here(room: Room) -> No
 
 
 async def test_the_fixed_token_opens_the_metrics_and_nothing_else(room: Room) -> None:
-    prometheus = Caller(room.relay.instance(metrics_token="a fixed token").url, "a fixed token")
+    instance = room.relay.instance(metrics_token="a fixed token")
+    prometheus, anybody = Caller(instance.url, "a fixed token"), Caller(instance.url)
 
     answers = [await prometheus.get(path) for path in ("/metrics", "/v1/stats")]
 
     assert [one.status for one in answers] == [200, 401]
+    assert (await anybody.get("/metrics")).status == 401, "where there is one, nobody does without"
+
+
+FORWARDED = ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP", "CF-Connecting-IP"]
+
+
+@pytest.mark.parametrize("header", FORWARDED)
+async def test_the_metrics_are_closed_to_whom_a_proxy_on_this_machine_forwards(room: Room, header: str) -> None:
+    answer = await Caller(room.a.url).call("GET", "/metrics", headers={header: "203.0.113.7", "Host": "localhost"})
+
+    assert answer.said == (401, "unauthorized")
+
+
+async def test_the_metrics_are_closed_to_a_proxy_that_adds_no_header_and_speaks_http_1_0(room: Room) -> None:
+    """As nginx does unless it is told otherwise."""
+    answer = await raw(room, b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1:8080\r\nConnection: close\r\n\r\n")
+
+    assert answer.split(b" ", 2)[1] == b"401"
 
 
 async def raw(room: Room, text: bytes) -> bytes:

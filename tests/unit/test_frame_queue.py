@@ -4,9 +4,11 @@ import asyncio
 from typing import Any
 from unittest.mock import Mock
 
-from aiohttp import WSMessage, WSMsgType
+import pytest
+from aiohttp import WebSocketError, WSMessage, WSMsgType
 
-from relay.ws.framing import FRAMES_A_TURN, LOOK, FrameQueue
+from relay.ws.framing import FRAMES_A_TURN, LOOK, FrameQueue, MaskedReader
+from tests.deaf import text_frame
 
 PONG = WSMessage(WSMsgType.PONG, b"", None)
 
@@ -113,3 +115,40 @@ async def test_a_flood_of_small_frames_leaves_others_their_turn() -> None:
 
     assert len(client.taken) == FRAMES_A_TURN
     assert (await listening).data == b"x"
+
+
+class Reading:
+    """A reader, given bytes in pieces of some size."""
+
+    def __init__(self) -> None:
+        self.queue = FrameQueue(Mock(_reading_paused=False), 2**20, loop=asyncio.get_running_loop())
+        self.reader = MaskedReader(self.queue, 2**20)
+
+    def read(self, data: bytes, piece: int) -> list[bytes]:
+        for start in range(0, len(data), piece):
+            self.reader.feed_data(data[start : start + piece])
+        return [bytes(one.data) for one, _ in self.queue._buffer]
+
+
+PAYLOADS = [b"x" * size for size in (0, 1, 125, 126, 300, 65_535, 65_536)]
+PIECES = [1, 2, 3, 7, 1_000, 2**20]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+async def test_masked_frames_are_read_however_they_are_cut(piece: int) -> None:
+    reading = Reading()
+
+    assert reading.read(b"".join(map(text_frame, PAYLOADS)), piece) == PAYLOADS
+    assert reading.queue.exception() is None
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("first", PAYLOADS, ids=len)
+async def test_a_frame_without_a_mask_is_found_however_it_is_cut(piece: int, first: bytes) -> None:
+    reading = Reading()
+
+    reading.read(text_frame(first) + b"\x81\x01x", piece)
+
+    error = reading.queue.exception()
+    assert isinstance(error, WebSocketError)
+    assert error.code == 1002

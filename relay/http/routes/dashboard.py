@@ -9,6 +9,7 @@ from aiohttp import web
 import relay
 from relay.errors import NotFound
 from relay.http.operation import operation
+from relay.http.page_headers import page_headers
 
 routes = web.RouteTableDef()
 
@@ -19,22 +20,7 @@ MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-# Scripts and styles come from files of ours alone. A text that somehow became markup would still not be run.
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
-    )
-)
-HEADERS = {"Cache-Control": "no-cache", "Referrer-Policy": "no-referrer", "Content-Security-Policy": POLICY}
+HEADERS = page_headers("'self'", "'self'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from relay.errors import Forbidden, RelayError, StoreUnavailable, Unauthorized
 from relay.http.app_keys import INSTANCE, TOKENS
 from relay.http.operation import operation
 from relay.http.responses import json_response
-from relay.http.schemas.health import Alive, Readiness, StoreMemory
+from relay.http.schemas.health import Alive, Readiness, StoreMemory, WentBack
 from relay.store.memory import Memory
 from relay.store.store import Store
 from relay.telemetry.scraping import check_scraper
 
 routes = web.RouteTableDef()
+
+TOLD_MS = 3_600_000  # how long it is told that the store went back in time
 
 
 @routes.get("/healthz")
@@ -46,6 +48,8 @@ async def readyz(request: web.Request) -> web.Response:
         memory=_memory(instance.store.memory),
         warnings=_warnings(instance.store) or UNSET,
         masters_away=instance.store.masters_away() or UNSET,
+        regressed=_regressed(instance.store) or UNSET,
+        workers_absent_s=round(instance.duties.absent_s) or UNSET,
         reason=reason or UNSET,
         workers=failing or UNSET,
     )
@@ -68,6 +72,12 @@ def _warnings(store: Store) -> list[str]:
     return warnings
 
 
+def _regressed(store: Store) -> list[WentBack]:
+    since_ms = store.clock.now_ms() - TOLD_MS
+    lately = {shard: regress for shard, regress in store.meta.regresses.items() if regress.at_ms > since_ms}
+    return [WentBack(shard, **regress.as_fields()) for shard, regress in sorted(lately.items())]
+
+
 def _memory(memory: Memory) -> StoreMemory:
     return StoreMemory(memory.used_bytes, memory.max_bytes, round(memory.share, 3), memory.is_short)
 
@@ -85,8 +95,9 @@ async def _ask_store(instance: Instance) -> str | None:
 async def metrics(request: web.Request) -> web.Response:
     """Show metrics for Prometheus.
 
-    From this machine without a token, from elsewhere with the scope metrics or RELAY_METRICS_TOKEN.
+    With the scope metrics or RELAY_METRICS_TOKEN. From this machine, and not through a proxy, it needs no token unless
+    RELAY_METRICS_TOKEN is set.
     """
-    instance, authorization = request.app[INSTANCE], request.headers.get("Authorization", "")
-    check_scraper(request.remote, request.host, authorization, instance.settings.metrics_token, request.app[TOKENS])
+    instance = request.app[INSTANCE]
+    check_scraper(request, instance.settings.metrics_token, request.app[TOKENS])
     return web.Response(body=instance.metrics.text(), content_type="text/plain", charset="utf-8")

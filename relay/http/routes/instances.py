@@ -15,9 +15,6 @@ from relay.store.worker_leases import Round
 
 routes = web.RouteTableDef()
 
-LATE_AFTER_ROUNDS = 3  # as many as it takes until another process does the duty
-GRACE_MS = 10_000  # for a round that itself takes long
-
 
 @routes.get("/v1/instances")
 @operation("metrics", "operator", answers={200: Processes}, price=LIST)
@@ -52,5 +49,5 @@ def _shown(name: str, last: Round | None, error: str | None, now_ms: int) -> Wor
     if last is not None:
         shown.last_round_ms, shown.holder, shown.done = last.at_ms, last.process, last.done
         shown.took_ms, shown.every_s = last.took_ms, last.every_s
-        shown.late = now_ms - last.at_ms > LATE_AFTER_ROUNDS * last.every_s * 1_000 + GRACE_MS
+        shown.late = last.is_late(now_ms)
     return shown

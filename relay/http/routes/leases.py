@@ -17,7 +17,7 @@ from relay.errors import (
 )
 from relay.http.answer_budget import reserved
 from relay.http.app_keys import INSTANCE, LONG_POLLS
-from relay.http.auth import identity, own_agent
+from relay.http.auth import check_may_see_payloads, identity, own_agent
 from relay.http.body import RequestBody, read_body
 from relay.http.long_poll import has_gone, wait_for
 from relay.http.operation import operation
@@ -51,10 +51,12 @@ class Lease(RequestBody):
 async def lease(request: web.Request) -> web.Response:
     """Lease messages.
 
-    Exactly those that are returned: fewer than `max` if they are long, none if none comes in time.
+    Exactly those that are returned: fewer than `max` if they are long, none if none comes in time. Those of another
+    agent are for an admin with the scope `inspect`.
     """
     who = identity(request)
     address = own_agent(request, who)
+    check_may_see_payloads(who, address, "receive")
     wanted = await read_body(request, Lease)
     instance = request.app[INSTANCE]
     if address == who.address:

@@ -13,7 +13,7 @@ from relay.core.task_state import ENDS, task_state
 from relay.errors import NotFound, RateLimited
 from relay.http.answer_budget import reserved
 from relay.http.app_keys import INSTANCE, LONG_POLLS
-from relay.http.auth import identity, sender_asked_for
+from relay.http.auth import check_may_see_payloads, identity, sender_asked_for
 from relay.http.long_poll import has_gone, wait_for
 from relay.http.operation import EVENTS, operation
 from relay.http.query import SenderQuery, read_query
@@ -51,6 +51,7 @@ async def task(request: web.Request) -> web.StreamResponse:
     instance = request.app[INSTANCE]
     asked = read_query(request, TaskQuery)
     requester, task_id = sender_asked_for(asked.sender, who), request.match_info["id"]
+    check_may_see_payloads(who, requester, "send")
     if "text/event-stream" in request.headers.get("Accept", "") and request.method == "GET":
         with request.app[LONG_POLLS].slot(who):
             return await _follow(request, instance, requester, task_id, who.until(MAX_STREAM_S))

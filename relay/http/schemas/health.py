@@ -23,6 +23,18 @@ class StoreMemory(Struct):
     refusing_sends: Annotated[bool, doc("Whether sends are refused until there is room.", False)]
 
 
+class WentBack(Struct):
+    """A shard of the store that has gone back in time: what was stored last is lost."""
+
+    shard: Annotated[int, doc("The shard.", 3)]
+    at_ms: Annotated[int, doc("When that was noticed, in milliseconds since 1970.", 1_800_000_005_123)]
+    last_kept: Annotated[str, doc("The newest entry of its event log that was kept; 0-0: none.", "1800000000000-0")]
+    first_lost: Annotated[str, doc("The oldest entry that is known to be lost.", "1800000000210-0")]
+    newest_known: Annotated[str, doc("The newest entry that is known to be lost.", "1800000004870-2")]
+    entries: Annotated[int, doc("How many entries are lost, at least.", 26)]
+    seconds: Annotated[float, doc("How much time is missing.", 4.87)]
+
+
 class Readiness(Struct, kw_only=True):
     """A 503 has the same fields, with the reason. A warning keeps the instance ready: agents may connect and drain."""
 
@@ -43,6 +55,15 @@ class Readiness(Struct, kw_only=True):
         Annotated[
             list[Annotated[str, doc("A master, by its address.", "10.0.0.7:6379")]],
             doc("The masters of a Cluster that do not answer. Their shards refuse with store_unavailable."),
+        ]
+        | UnsetType
+    ) = UNSET
+    regressed: Annotated[list[WentBack], doc("The shards that went back in time within the last hour.")] | UnsetType = (
+        UNSET
+    )
+    workers_absent_s: (
+        Annotated[
+            int, doc("For how many seconds no worker has gone round, if too long: what is delayed stands still.", 300)
         ]
         | UnsetType
     ) = UNSET

@@ -105,6 +105,33 @@ async def test_the_page_runs_nothing_that_is_not_its_own(room: Room) -> None:
             assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)[\w.]+", body) == []
 
 
+async def test_every_page_has_the_headers_that_keep_others_out(room: Room) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"{room.a.url}/openapi.json") as answer:
+            paths = (await answer.json())["paths"]
+        pages = [
+            path.format(file="index.html")
+            for path, methods in paths.items()
+            if "text/html" in methods.get("get", {}).get("responses", {}).get("200", {}).get("content", {})
+        ]
+        for path in pages:
+            async with http.get(f"{room.a.url}{path}") as answer:
+                assert (answer.status, answer.content_type) == (200, "text/html"), path
+                policy = set(answer.headers["Content-Security-Policy"].split("; "))
+                assert {
+                    "default-src 'none'",
+                    "frame-ancestors 'none'",
+                    "base-uri 'none'",
+                    "form-action 'none'",
+                } <= policy
+                assert {"require-trusted-types-for 'script'", "trusted-types 'none'"} <= policy
+                assert "unsafe" not in answer.headers["Content-Security-Policy"]
+                assert answer.headers["X-Frame-Options"] == "DENY"
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert {"/", "/docs"} <= set(pages)
+
+
 async def test_what_the_browser_has_is_not_sent_again(room: Room) -> None:
     async with aiohttp.ClientSession() as http:
         async with http.get(f"{room.a.url}/web/style.css") as first:
