@@ -9,6 +9,7 @@ from relay.store.agents import Description
 from relay.store.anomalies import Anomaly
 from relay.store.snapshots import ALL_TENANTS
 from relay.store.store import Store
+from relay.store.witness import Regress
 from workers import rules
 from workers.tallies import Notable, Tallies, TenantTally
 
@@ -86,6 +87,8 @@ class AnomalyWatch:
     async def _of_store(self, store: Store, tallies: Tallies) -> Found:
         skew_ms = store.settings.anomaly_clock_skew_ms
         found: Found = [rules.clock_skew(*clock, skew_ms) for clock in tallies.clocks.items()]
+        regresses = await store.meta.read_regresses()
+        found += [rules.store_regressed(*regress) for regress in regresses.items() if _is_new(regress[1], store)]
         return found + await self._probe(store)
 
     async def _probe(self, store: Store) -> Found:
@@ -102,6 +105,10 @@ class AnomalyWatch:
             probes[instance] = await store.holds.probe(shard, instance), unanswered
         self._probes = probes
         return found
+
+
+def _is_new(regress: Regress, store: Store) -> bool:
+    return store.clock.now_ms() - regress.at_ms < HOUR_MS
 
 
 def _forget_oldest(memory: dict[Key, Any]) -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from relay.store.anomalies import Anomaly
 from relay.store.holds import SessionHolds
+from relay.store.witness import Regress
 from workers.tallies import Notable, SessionTally
 
 GROWING_SNAPSHOTS = 6  # in a row, each with more messages than the one before
@@ -307,6 +308,18 @@ def wake_path_broken(instance: str, unanswered: int, most: int) -> Anomaly | Non
         text=f"instance {instance} did not hear {unanswered} wakes in a row",
         evidence={"unanswered": unanswered},
         instance=instance,
+    )
+
+
+def store_regressed(shard: int, regress: Regress) -> Anomaly:
+    """What was promised there is gone: by a failover, a power cut, or a backup that was restored."""
+    return Anomaly(
+        kind="store_regressed",
+        severity="critical",
+        subject=f"shard {shard}",
+        text=f"shard {shard} of the store went back {regress.seconds:.1f} s in time: "
+        f"at least {regress.entries} entries of its event log are lost",
+        evidence=regress.as_fields(),
     )
 
 

@@ -7,7 +7,9 @@ import time
 from relay.auth import Identity
 from relay.core.background import Background, attempt, repeat
 from relay.core.drain import Drain
+from relay.core.duties import LOOK_EVERY_S, Duties
 from relay.core.event_feed import Feeds
+from relay.core.ghosts import Ghosts
 from relay.core.heartbeat import Heartbeat
 from relay.core.key_check import KeyCheck
 from relay.core.membership import Membership
@@ -51,22 +53,25 @@ class Instance:
         self.sessions = Sessions(store.instance, settings.max_connections_per_agent)
         self.sockets = Sockets(settings.max_connections, metrics)
         self.admissions = SessionAdmission(settings.sessions_per_s, time.monotonic)
-        self.membership = Membership(store, self.sessions)
+        self.membership = Membership(store, self.sessions, metrics)
         self.drain = Drain(self.sessions, self.sockets, self.notifier, settings.drain_s)
         self._stalls = Stalls(store.clock.now_ms)
         self.heartbeat = Heartbeat(store, self.sessions, self.sockets, self._stalls, self.output, metrics)
+        self.duties = Duties(store, metrics)
         self._background = Background()
         self.spawn = self._background.spawn
         self.feeds = Feeds(store.history, store.clock.now_ms, self.spawn)
         keys = KeyCheck(store.agents)
         self._recheck = Recheck(store, self.sessions, self.membership, keys)
         self.pauses = PauseSwitch(store.pauses, self.sessions, self.notifier)
+        self._ghosts = Ghosts(store, self.sessions, self.membership, self.notifier)
         self._wakes = WakeDispatcher(
-            store, self.sessions, self.membership, self.notifier, keys, self.pauses, self._background
+            store, self.sessions, self._ghosts, self.notifier, keys, self.pauses, self._background
         )
         self._subscriber = store.subscriber(self._wakes.dispatch, self.topics.published, self._resubscribed)
         self._readiness = Readiness(store, lambda: self._subscriber.heard_share)
         self.topics.attach(self._subscriber.follow, self._subscriber.unfollow)
+        store.witness.on_regress = lambda: self.spawn(attempt(self._come_back))
         store.pipeline.batch_sizes = metrics.batch_calls.observe
         store.pipeline.exchange_s = metrics.exchange_s.observe
 
@@ -122,6 +127,7 @@ class Instance:
             parts.create_task(repeat(lease_s, self.membership.renew_lease), name="lease")
             parts.create_task(repeat(DEPTH_EVERY_S, self.heartbeat.measure_depth), name="depth")
             parts.create_task(repeat(MEMORY_EVERY_S, self.heartbeat.look_at_memory), name="memory")
+            parts.create_task(repeat(LOOK_EVERY_S, self.duties.look), name="duties")
             parts.create_task(self.heartbeat.run(), name="heartbeat")
 
     def _resubscribed(self) -> None:
@@ -131,6 +137,7 @@ class Instance:
         """The store is within reach again: first say that we are alive, or our sessions are given up for dead."""
         await self.membership.renew_lease()
         await self._look()
+        await self._ghosts.look_at_all()
 
     async def _look(self) -> None:
         """Looks at the store, then for what was missed."""
@@ -139,3 +146,4 @@ class Instance:
         await self.membership.leave_again()
         await self.pauses.look()
         await self._recheck.look()
+        await self._ghosts.look()

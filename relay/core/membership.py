@@ -9,6 +9,7 @@ from relay.errors import Busy, RelayError, StoreUnavailable
 from relay.protocol.frames import frame
 from relay.store.presence import Joined
 from relay.store.store import Store
+from relay.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +19,13 @@ EPOCH_WITHIN_S = 1.0  # a new session does not wait longer to learn that nothing
 class Membership:
     """Sessions join and leave. A leave that did not reach the store is repeated."""
 
-    def __init__(self, store: Store, sessions: Sessions) -> None:
+    def __init__(self, store: Store, sessions: Sessions, metrics: Metrics) -> None:
+        self._metrics = metrics
         self.lease_ms = int(store.settings.heartbeat_s * 1_000)  # how long a dead instance is believed to be alive
         self._store = store
         self._sessions = sessions
         self._departures: list[tuple[str, str, str, int | None]] = []  # that the store has not heard of
+        self._leaving: set[str] = set()  # holders whose leave is under way, or will be repeated
 
     async def renew_lease(self) -> None:
         await self._store.presence.renew(self.lease_ms)
@@ -55,13 +58,22 @@ class Membership:
             await self._store.presence.leave(session.address, session.name, "renewed", session.next_active_at_ms)
             await self._join(session)
 
-    async def leave(self, address: str, name: str, reason: str, next_active_at_ms: int | None = None) -> None:
-        """Ends the registration of a holder. If the store is away, it is told when it is back."""
+    async def leave(self, address: str, name: str, reason: str, next_active_at_ms: int | None = None) -> bool:
+        """Ends the registration of a holder. If the store is away, it is told when it is back.
+
+        False if it was not registered, as far as that is known."""
+        self._leaving.add(name)
         try:
-            await self._store.presence.leave(address, name, reason, next_active_at_ms)
+            was_here = await self._store.presence.leave(address, name, reason, next_active_at_ms)
         except RelayError as error:
             log.warning("leave_failed", extra={"session": name, "error": error.message})
             self._departures.append((address, name, reason, next_active_at_ms))
+            return False
+        self._leaving.discard(name)
+        return was_here
+
+    def is_leaving(self, name: str) -> bool:
+        return name in self._leaving
 
     async def leave_again(self) -> None:
         """Repeats the leaves that did not reach the store."""
@@ -85,9 +97,13 @@ class Membership:
             await self.data_lost()
 
     async def data_lost(self) -> None:
-        """The data are gone: sessions that know the old epoch are told the new one."""
-        epoch = self._store.meta.epoch
-        log.warning("store_was_wiped", extra={"epoch": epoch})
+        """Some of the data are gone, or all: sessions that know the old epoch are told the new one."""
+        epoch, regressed = self._store.meta.epoch, self._store.meta.newly_regressed
+        self._metrics.store_regresses += len(regressed)
+        for shard, regress in regressed.items():
+            log.error("store_regressed", extra={"shard": shard, "epoch": epoch, **regress.as_fields()})
+        if not regressed:
+            log.warning("store_was_wiped", extra={"epoch": epoch})
         for session in self._sessions:
             if session.epoch not in ("", epoch):
                 session.epoch = epoch

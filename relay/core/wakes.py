@@ -1,19 +1,16 @@
 """Wakes: dispatches what the store's scripts publish to the sessions it concerns."""
 
-import logging
 from contextlib import suppress
 
 from relay.core.background import Background
+from relay.core.ghosts import Ghosts
 from relay.core.key_check import KeyCheck
-from relay.core.membership import Membership
 from relay.core.notifier import Notifier
 from relay.core.pauses import PauseSwitch
 from relay.core.sessions import Sessions
 from relay.errors import RelayError
 from relay.store.store import Store
 from relay.store.wakes import Place, PushedReceipts, Wakes
-
-log = logging.getLogger(__name__)
 
 
 class WakeDispatcher:
@@ -23,7 +20,7 @@ class WakeDispatcher:
         self,
         store: Store,
         sessions: Sessions,
-        membership: Membership,
+        ghosts: Ghosts,
         notifier: Notifier,
         keys: KeyCheck,
         pauses: PauseSwitch,
@@ -31,7 +28,7 @@ class WakeDispatcher:
     ) -> None:
         self._store = store
         self._sessions = sessions
-        self._membership = membership
+        self._ghosts = ghosts
         self._notifier = notifier
         self._keys = keys
         self._pauses = pauses
@@ -40,8 +37,11 @@ class WakeDispatcher:
 
     def dispatch(self, wakes: Wakes) -> None:
         for push in wakes.pushes:
-            if session := self._sessions.get(push.session):
+            session = self._sessions.get(push.session)
+            if session is not None:
                 session.pump.pushed(push)
+            else:
+                self._background.spawn(self._ghosts.disown(push.address, push.session))
         for receipts in wakes.receipts:
             self._receipts(receipts)
         for line in wakes.lines:
@@ -79,7 +79,7 @@ class WakeDispatcher:
         self._sessions.wake(address, *but, pushed=pushed)
         self._notifier.notify(("mail", address))
         if not self._sessions.of(address) and not self._notifier.is_awaited(("mail", address)):
-            self._background.spawn(self._disown(address))
+            self._background.spawn(self._ghosts.disown_all(address))
 
     def _lost(self, name: str, entry: str, others_first: bool) -> None:
         if session := self._sessions.get(name):
@@ -118,14 +118,3 @@ class WakeDispatcher:
         elif session is not None:
             session.close("replaced")
         self._notifier.notify(("replaced", name))
-
-    async def _disown(self, address: str) -> None:
-        """The store has sessions of this agent here that do not exist: ends them."""
-        registered: dict[str, str] = {}
-        with suppress(RelayError):  # the next wake tells of it again
-            (registered,) = await self._store.presence.registered(self._store.keys.shard(address), [address])
-        for name in registered:
-            is_here = self._sessions.get(name) is not None or self._notifier.is_awaited(("replaced", name))
-            if self._sessions.is_name_of_ours(name) and not is_here:
-                log.warning("session_disowned", extra={"agent": address, "session": name})
-                await self._membership.leave(address, name, "unknown here")

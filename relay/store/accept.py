@@ -13,6 +13,7 @@ from relay.store.redis.batcher import ShardBatcher
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline, Outcome
 from relay.store.redis.scripts import script
+from relay.store.witness import Witness
 
 
 class AcceptBatcher(ShardBatcher[Draft]):
@@ -48,8 +49,11 @@ def _special(batch: list[Draft]) -> set[str]:
 class Accepting:
     """Nothing here blocks: callers hand in messages and are called back."""
 
-    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, memory: Memory, lanes: Lanes) -> None:
+    def __init__(
+        self, pipeline: CommandPipeline, encoder: ScriptEncoder, memory: Memory, lanes: Lanes, witness: Witness
+    ) -> None:
         self._encoder = encoder
+        self._witness = witness
         self._keys = encoder.keys
         self._settings: Settings = encoder.settings
         self._memory = memory
@@ -103,7 +107,8 @@ class Accepting:
             return
         self.wakes_sent += outcome[0]
         self.wakes_unheard += outcome[1]
-        again = accept_plain.answer(drafts, outcome) if drafts[0].is_plain else self._answer(drafts, outcome[2])
+        self._witness.promised(drafts[0].shard, outcome[2])
+        again = accept_plain.answer(drafts, outcome) if drafts[0].is_plain else self._answer(drafts, outcome[3])
         for draft in again:
             draft.is_plain = False
         if again:

@@ -80,7 +80,7 @@ def _shape(drafts_of: list[Draft], threads: list[str], lengths: list[int]) -> tu
 
 def answer(drafts: list[Draft], outcome: Outcome) -> list[Draft]:
     """Tells what was stored; returns what accept.lua must look at."""
-    _, _, first_seqs, handles = outcome
+    _, _, _, first_seqs, handles = outcome
     left: list[Draft] = []
     next_run, thread, seq = iter(first_seqs), "", 0
     for draft, handle in zip(drafts, handles, strict=True):

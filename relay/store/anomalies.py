@@ -18,7 +18,8 @@ ACTIVE_MS = 60_000
 KINDS = (
     *("stuck_consumer", "redelivery_loop", "near_dead", "dead_lettered", "lock_stolen", "zombie", "long_processing"),
     *("burst_take", "bulk_send", "large_payload", "flash", "mailbox_nearly_full", "mailbox_full", "stale", "cleared"),
-    *("expired_unread", "receipts_piling_up", "queue_growing", "clock_skew", "wake_path_broken"),
+    *("expired_unread", "receipts_piling_up", "queue_growing", "clock_skew", "wake_path_broken", "store_regressed"),
+    "workers_absent",
 )
 SEVERITIES = ("info", "warning", "critical")
 Severity = Literal["info", "warning", "critical"]

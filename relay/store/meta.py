@@ -4,12 +4,18 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
 from relay.store.keys import SCHEMA, Keys, may_share
+from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.master import Master
 from relay.store.redis.pipeline import CommandPipeline
+from relay.store.redis.scripts import script
+from relay.store.witness import Regress, Witness
 
+REGRESSED = "regressed:"  # how the fields of `meta` begin that tell of shards
 LEVELS = ("memory", "fsync", "replica")
 
 
@@ -37,11 +43,15 @@ class Safety:
 
 
 class Meta:
-    def __init__(self, pipeline: CommandPipeline, keys: Keys, settings: Settings) -> None:
+    def __init__(self, pipeline: CommandPipeline, keys: Keys, settings: Settings, witness: Witness) -> None:
         self._pipeline = pipeline
+        self._witness = witness
         self._keys = keys
         self._settings = settings
         self.epoch = ""
+        self._epochs: list[str] = []  # each that was ever known, oldest first
+        self.regresses: dict[int, Regress] = {}  # the last of each shard that has gone back in time
+        self.newly_regressed: dict[int, Regress] = {}  # those that came with this epoch
         self._config_is_hidden = False  # whether the server has refused to tell its settings
 
     async def check(self) -> bool:
@@ -50,6 +60,7 @@ class Meta:
         Raises ConfigurationError if the data are of a schema that is not next to this one, or of another number of
         shards.
         """
+        await self._tell()
         key = self._keys.meta
         fresh = {"schema": str(SCHEMA), "shards": str(self._keys.shards), "epoch": secrets.token_hex(8)}
         values = await self._pipeline.command("HMGET", key, *fresh)
@@ -63,9 +74,45 @@ class Meta:
             raise ConfigurationError(
                 f"RELAY_SHARDS: the store was made with {shards} shards, not {self._keys.shards}; that cannot change"
             )
-        changed: bool = epoch != self.epoch
+        return epoch != self.epoch and await self._learn(epoch)
+
+    async def _learn(self, epoch: str) -> bool:
+        """False if another caller has learned it meanwhile."""
+        regresses = await self.read_regresses()
+        if epoch == self.epoch:
+            return False
+        known, self.regresses = self.regresses, regresses
+        self._witness.learn(regresses)
+        self.newly_regressed = {
+            shard: regress
+            for shard, regress in regresses.items()
+            if self.epoch and (shard not in known or known[shard].times != regress.times)
+        }
+        if self.epoch and not self.newly_regressed:
+            self._witness.forget_all()  # everything is gone, and that was noticed here
         self.epoch = epoch
-        return changed
+        self._epochs.append(epoch)
+        return True
+
+    async def _tell(self) -> None:
+        """Says in the store what the witness has found."""
+        told = dict(self._witness.found)
+        if not told:
+            return
+        pairs = [part for shard, found in told.items() for part in (f"{REGRESSED}{shard}", msgspec.json.encode(found))]
+        packet = keyed_packet(script("tell"), self._keys.meta, " ".join(self._epochs), secrets.token_hex(8), *pairs)
+        await self._pipeline.reply(packet, must_last=True)
+        self._witness.forget(told)
+
+    async def read_regresses(self) -> dict[int, Regress]:
+        """Of each shard that has gone back in time, the last time."""
+        flat = await self._pipeline.command("HGETALL", self._keys.meta)
+        fields = {flat[n].decode(): flat[n + 1] for n in range(0, len(flat), 2)}
+        return {
+            int(name.removeprefix(REGRESSED)): msgspec.json.decode(told, type=Regress)
+            for name, told in fields.items()
+            if name.startswith(REGRESSED)
+        }
 
     async def _agree_on(self, schema: str) -> None:
         if not may_share(schema):

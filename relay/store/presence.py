@@ -130,7 +130,7 @@ class Presence:
             for arrival in arrivals:
                 arrival.answer(outcome)
             return
-        outbox_entry, receipts, joined = outcome
+        outbox_entry, receipts, joined, _ = outcome
         self._receipts.forward(self._keys.shard(arrivals[0].address), outbox_entry, receipts)
         for arrival, row in zip(arrivals, joined, strict=True):
             arrival.answer(_late() if row == b"late" else _joined(*row))

@@ -18,6 +18,7 @@ from relay.store.redis.ordered_batcher import OrderedBatcher
 from relay.store.redis.pipeline import CommandPipeline, Outcome
 from relay.store.redis.scripts import script
 from relay.store.taken import Taken
+from relay.store.witness import Witness
 
 MAX_PARTS = 1_000  # of one reply; the next one is refused with too_large
 OUTBOX_MAX = 10_000  # entries that may wait in a shard's outbox before a part is refused
@@ -115,7 +116,8 @@ Step = Settlement | ReplyStep
 class Settling:
     """The settlements of holders. Nothing here blocks: callers hand in work and are called back."""
 
-    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts) -> None:
+    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts, witness: Witness) -> None:
+        self._witness = witness
         self._encoder = encoder
         self._keys = encoder.keys
         self._settings: Settings = encoder.settings
@@ -191,8 +193,10 @@ class Settling:
         if steps[0].how == PLAIN:
             self._done_plainly(_settlements(steps), outcome)
             return
-        outbox_entry, fields, came = outcome
-        self._receipts.forward(self._keys.shard(steps[0].address), outbox_entry, fields)
+        outbox_entry, fields, came, logged = outcome
+        shard = self._keys.shard(steps[0].address)
+        self._witness.promised(shard, logged)
+        self._receipts.forward(shard, outbox_entry, fields)
         if isinstance(steps[0], ReplyStep):
             steps[0].answer(came.decode())
         else:
@@ -201,7 +205,8 @@ class Settling:
     def _done_plainly(self, acks: list[Settlement], outcome: list[Any]) -> None:
         shard = self._keys.shard(acks[0].address)
         if outcome[0] == b"acked":
-            for n in range(1, len(outcome), 2):
+            self._witness.promised(shard, outcome[1])
+            for n in range(2, len(outcome), 2):
                 self._receipts.forward(shard, outcome[n], [b"receipts", outcome[n + 1]])
             for ack in acks:
                 ack.answer({})

@@ -47,6 +47,7 @@ from relay.store.tasks import Tasks
 from relay.store.topics import TopicChannels
 from relay.store.trimming import Trimming
 from relay.store.wakes import Wakes, parse_wakes
+from relay.store.witness import Witness
 from relay.store.worker_leases import WorkerLeases
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ SCRIPTS = (
     *("lease", "renew", "follow", "trim", "drop", "enrol", "recount", "claim", "appear"),
     *("dead", "index", "history", "reach", "record", "keep", "examine"),
     *("raise", "count", "holds", "probe", "pause", "limit", "unread"),
+    *("kept", "regress", "tell"),
 )
 
 
@@ -73,14 +75,16 @@ class Store:
         slots = [slot_of(self.keys.tag(shard)) for shard in range(settings.shards)]
         self.pipeline = CommandPipeline(home, SCRIPTS, settings.durability == "replica", slots)
         encoder = ScriptEncoder(self.keys, clock, settings, self.instance, self.pipeline.publish_word)
-        self.meta = Meta(self.pipeline, self.keys, settings)
+        self.witness = Witness(encoder)
+        self.pipeline.on_reached = self.witness.compare
+        self.meta = Meta(self.pipeline, self.keys, settings, self.witness)
         self.receipts = Receipts(self.pipeline, encoder)
         self.memory = Memory(self.pipeline, settings.store_max_memory_share)
         lanes = Lanes()
-        self.accepting = Accepting(self.pipeline, encoder, self.memory, lanes)
+        self.accepting = Accepting(self.pipeline, encoder, self.memory, lanes, self.witness)
         self.taking = Taking(self.pipeline, encoder, self.receipts, lanes)
         self.tasks = Tasks(self.pipeline, encoder)
-        self.settling = Settling(self.pipeline, encoder, self.receipts)
+        self.settling = Settling(self.pipeline, encoder, self.receipts, self.witness)
         self.replies = Replies(self.pipeline, encoder, self.accepting, self.receipts, self.tasks)
         self.leases = Leases(self.pipeline, encoder, self.taking)
         self.lookup = MessageLookup(self.pipeline, encoder)

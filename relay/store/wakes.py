@@ -17,6 +17,10 @@ class Push(Struct, frozen=True):
     total: int  # how many have been pushed to it by now; see take.lua for where this starts
     rows: list[Taken]
 
+    @property
+    def address(self) -> str:
+        return "/".join(self.rows[0].head.split("\t", 2)[:2])
+
 
 Place = tuple[int, str]  # of an outbox entry: its shard and its id
 

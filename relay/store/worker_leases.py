@@ -7,6 +7,8 @@ from relay.store.redis.encoder import ScriptEncoder, keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
 
+LATE_AFTER_ROUNDS = 3  # as many as it takes until another process does the duty
+GRACE_S = 10.0  # for a round that itself takes long
 FAILING_FOR_MS = 60_000  # a worker that has not complained for this long is gone or well again
 
 
@@ -19,6 +21,13 @@ class Round:
     done: int  # how much there was to do
     took_ms: int
     every_s: float  # how long it is to the next one
+
+    def is_late(self, now_ms: int) -> bool:
+        return now_ms - self.at_ms > late_after_s(self.every_s) * 1_000
+
+
+def late_after_s(every_s: float) -> float:
+    return LATE_AFTER_ROUNDS * every_s + GRACE_S
 
 
 class WorkerLeases:
@@ -52,6 +61,16 @@ class WorkerLeases:
         flat = await self._pipeline.command("HGETALL", self._keys.rounds)
         lines = {flat[n].decode(): flat[n + 1].decode().split("\t") for n in range(0, len(flat), 2)}
         return {worker: _round(*columns) for worker, columns in lines.items() if len(columns) == len(fields(Round))}
+
+    async def absent_s(self, reached_s: float) -> float:
+        """For how long no worker at all has gone round, if that is too long, else 0.
+
+        The store was within reach for `reached_s`; what was before does not count.
+        """
+        rounds = (await self.rounds()).values()
+        last_ms = max((last.at_ms for last in rounds), default=0)
+        absent_s = min(reached_s, (self._clock.now_ms() - last_ms) / 1_000)
+        return absent_s if absent_s > late_after_s(min((last.every_s for last in rounds), default=0.0)) else 0.0
 
     async def failing(self) -> dict[str, str]:
         """The workers that failed lately, and why."""

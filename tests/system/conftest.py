@@ -17,6 +17,7 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
+from relay.cli.lifeline import Child
 from relay.settings import Settings
 from relay.store.keys import Keys
 from tests.agents import Agent, Frame, make_token
@@ -30,17 +31,19 @@ POLL_S = 0.01
 class Process:
     """`relay WORDS`, whose log is read as JSON lines. In a folder with another relay, it is that one."""
 
-    def __init__(self, *words: str, folder: Path | None = None, **environ: Any) -> None:
+    def __init__(
+        self, *words: str, folder: Path | None = None, open_files: tuple[int, int] | None = None, **environ: Any
+    ) -> None:
+        """`open_files`: its soft and hard limit, else ours."""
         own = {f"RELAY_{name.upper()}": str(value) for name, value in environ.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RELAY_")}
         descriptor, path = tempfile.mkstemp(prefix="relay-log-")
         self._log = Path(path)
         with os.fdopen(descriptor, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "relay.cli", *words],
+            self._process = Child(
+                [*_limited(open_files), sys.executable, "-m", "relay.cli", *words],
                 env=inherited | {"RELAY_LOG_FORMAT": "json"} | own,
                 cwd=folder,
-                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
@@ -92,6 +95,13 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.kill()
         self._log.unlink()
+
+
+def _limited(open_files: tuple[int, int] | None) -> list[str]:
+    """The words before a command that give it fewer open files."""
+    if open_files is None:
+        return []
+    return ["sh", "-c", 'ulimit -S -n "$1" && ulimit -H -n "$2" && shift 2 && exec "$@"', "sh", *map(str, open_files)]
 
 
 def _parsed(line: str) -> Frame:

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from relay.core.background import Background
+from relay.core.ghosts import Ghosts
 from relay.core.key_check import KeyCheck
-from relay.core.membership import Membership
 from relay.core.notifier import Notifier
 from relay.core.pauses import PauseSwitch
 from relay.core.readiness import Readiness
@@ -18,9 +18,20 @@ from relay.core.wakes import WakeDispatcher
 from relay.errors import StoreUnavailable
 from relay.settings import Settings
 from relay.store.store import Store
-from relay.store.wakes import Wakes
+from relay.store.taken import Taken
+from relay.store.wakes import Push, Wakes
 
 BOB = "acme/bob"
+
+
+class FakeGhosts:
+    """Says what it is asked to do."""
+
+    def disown(self, address: str, name: str) -> str:
+        return f"disown {name} of {address}"
+
+    def disown_all(self, address: str) -> str:
+        return f"disown all of {address}"
 
 
 class Pump:
@@ -56,7 +67,7 @@ class Room:
         self.notifier = Notifier()
         self.spawned: list[str] = []
         self.wakes = WakeDispatcher(
-            *(cast(Store, None), self.sessions, cast(Membership, None), self.notifier),
+            *(cast(Store, None), self.sessions, cast(Ghosts, FakeGhosts()), self.notifier),
             *(
                 cast(KeyCheck, SimpleNamespace(check=lambda _: "check keys")),
                 cast(PauseSwitch, self),
@@ -162,7 +173,15 @@ def test_who_passes_mail_on_is_not_woken_for_it(room: Room) -> None:
 def test_mail_for_nobody_here_is_disowned(room: Room) -> None:
     room.hears([["mail", BOB]])
 
-    assert "_disown" in room.spawned[0]
+    assert room.spawned == ["disown all of acme/bob"]
+
+
+def test_a_push_to_a_session_that_is_not_here_disowns_it(room: Room) -> None:
+    row = Taken("5-0", 1, "acme\tbob\talice\tm-1\t\t\t0\t2", "", b"{}")
+
+    room.wakes.dispatch(Wakes([], [Push("i-1.7", 1, [row])], []))
+
+    assert room.spawned == ["disown i-1.7 of acme/bob"]
 
 
 def test_mail_wakes_whoever_waits_for_it(room: Room) -> None:

@@ -11,10 +11,13 @@ from relay.cli import java, spark_launcher
 from relay.cli import spark as commands
 from relay.cli.main import main as cli
 from relay.errors import ConfigurationError
-from spark.__main__ import JOBS, main
+from spark.__main__ import JOBS, clear_cause, main
+from spark.errors import BadInput
 from spark.sources.event_log import Extent, Mark, Range
 from spark.sources.packing import packed, whole_logs
 from spark.sources.store import StoreError, options_from_environ
+
+A_FILE = "file:///a/b.parquet cannot be read"
 
 
 def a_range(entries: int) -> Range:
@@ -129,9 +132,97 @@ def test_no_java_at_all_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> Non
         java.java_home({"PATH": ""})
 
 
+OUT, ARCHIVE = ("--out", "out"), ("--archive", "archive")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "s3a://bucket/x", "file:///tmp/x", "hdfs:/x"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "--out", "{url}"),
+        ("dump", "--out", "{url}"),
+        ("report", *OUT, "--archive", "{url}"),
+        ("report", *ARCHIVE, "--out", "{url}"),
+        ("audit", "--archive", "{url}"),
+        ("audit", *ARCHIVE, "--mailboxes", "{url}"),
+    ],
+)
+def test_a_url_is_no_folder_of_a_job(
+    words: tuple[str, ...],
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main([word.format(url=url) for word in words]) == 2
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"Error: {url}: the scheme '{url.partition(':')[0]}' is not supported; name a folder")
+    assert told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+REPLAY = ["spark", "replay", "--dry-run", "--from"]
+
+
+def test_neither_is_it_one_of_a_replay() -> None:
+    refused = CliRunner().invoke(cli, [*REPLAY, "s3://bucket/x"])
+
+    assert refused.exit_code == 2
+    assert "the scheme 's3' is not supported" in refused.stderr
+
+
+def test_a_replay_without_a_whole_dump_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mailboxes").mkdir()
+    unfinished = CliRunner().invoke(cli, [*REPLAY, str(tmp_path)])
+    (tmp_path / "mailboxes" / "_SUCCESS").touch()
+    (tmp_path / "mailboxes" / "part-0.parquet").write_text("no Parquet")
+    unreadable = CliRunner().invoke(cli, [*REPLAY, str(tmp_path)])
+
+    assert (unfinished.exit_code, unreadable.exit_code) == (2, 2)
+    assert "holds no finished dump of mailboxes" in unfinished.stderr
+    assert "part-0.parquet cannot be read" in unreadable.stderr
+
+
+def test_a_replay_of_a_period_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
+    period = ["--since", "2026-05-02", "--until", "2026-05-01"]
+
+    refused = CliRunner().invoke(cli, [*REPLAY, str(tmp_path), *period])
+
+    assert refused.exit_code == 2
+    assert "is not after --since" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (BadInput("no folder"), "no folder"),
+        (RuntimeError("at x\nspark.sources.store.StoreError: wiped\nat y"), "wiped"),
+        (RuntimeError("[FAILED_READ_FILE.NO_HINT] Error while reading file file:///a/b.parquet.  SQL"), A_FILE),
+        (RuntimeError("anything else"), None),
+    ],
+)
+def test_what_fails_for_a_known_reason_has_a_clear_cause(error: Exception, cause: str | None) -> None:
+    assert clear_cause(error) == cause
+
+
+def test_a_job_that_fails_for_another_reason_does_not_look_like_one_that_found_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("spark.jobs.audit.main", lambda _: 1 // 0)
+
+    assert main(["audit"]) == 2
+
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError" in told
+    assert told.endswith("Error: the audit failed\n")
+
+
 @pytest.mark.parametrize("words", [[], ["no-such-job"]])
 def test_an_unknown_job_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 1
+    assert main(words) == 2
 
     assert "which job? There are archive, dump, report, audit" in capsys.readouterr().err
 

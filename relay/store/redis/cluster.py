@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from relay.errors import StoreUnavailable
 from relay.store.redis.command import Command
+from relay.store.redis.link import Ask
 from relay.store.redis.master import GIVE_UP_AFTER_S, Master
 from relay.store.redis.masters import Gathering, Masters
 from relay.store.redis.resp import first_key
@@ -141,7 +142,10 @@ class ClusterMasters(Masters):
             command.hand_out(self.refusal(command))
             self.landed(command)
         elif word == "ASK" or (word == "MOVED" and command.moves <= MOVES_AT_ONCE):
-            self._at(self._address(rest[1], master)).adopt([command])
+            target = self._at(self._address(rest[1], master))
+            if word == "MOVED" and command.shard >= 0:
+                target.doubted.add(command.shard)
+            target.adopt([command])
         else:
             self._wait_with(command)
         if word != "ASK":
@@ -163,6 +167,12 @@ class ClusterMasters(Masters):
 
     def answered(self, after_s: float) -> None:
         self._pipeline.answered(after_s)
+
+    def shards_of(self, master: Master) -> Iterable[int]:
+        return self._own.get(master, ())
+
+    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+        await self._pipeline.compare(shards, ask)
 
     # -- where a slot is
 
@@ -206,10 +216,12 @@ class ClusterMasters(Masters):
     def _follow(self) -> None:
         """The slots have new masters: what waits for them goes there, and what is under way is watched."""
         self._is_known.set()
-        self._of_shard = [self._of_slot(slot) for slot in self._slots]
+        before, self._of_shard = self._of_shard, [self._of_slot(slot) for slot in self._slots]
         self._own = {}
         for shard, master in enumerate(self._of_shard):
             self._own.setdefault(master, set()).add(shard)
+            if master is not before[shard]:
+                master.doubted.add(shard)
         for master in (self._nobody, *self._masters.values()):
             self._part_with_others(master)
         for address, master in list(self._masters.items()):

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from relay.store.redis.connect import Server
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import Script
 from relay.store.redis.wire import Reply, Wire
+
+Ask = Callable[[list[bytes]], Awaitable[list[Reply]]]  # sends packets together; their replies
 
 REACH_TIMEOUT_S = 2.0  # a server that a new connection does not reach by then is treated as gone
 EXCHANGE_TIMEOUT_S = 3.0  # and so is one that has not answered by then

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from relay.errors import StoreRefused, StoreUnavailable
 from relay.store.redis.command import Command, Outcome
 from relay.store.redis.connect import Server
-from relay.store.redis.link import Link
+from relay.store.redis.link import Ask, Link
 from relay.store.redis.pace import Pace
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import Script
@@ -65,6 +65,12 @@ class Switchboard(Protocol):
     def answered(self, after_s: float) -> None:
         """An exchange has ended after this time."""
 
+    def shards_of(self, master: "Master") -> Iterable[int]:
+        """The shards that it has."""
+
+    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+        """Looks whether a server has what was promised of these shards. Raises OSError or RedisError."""
+
 
 class Master:
     """One connection on which waiting commands go out together and answers come back in order.
@@ -80,6 +86,7 @@ class Master:
         self.waiting: list[Command] = []  # commands that are not gathered with others like them
         self.adopted: list[Command] = []  # commands that another master turned away or could not carry out
         self.under_way: list[Command] = []  # commands of the exchange under way that have no answer yet
+        self.doubted: set[int] = set()  # shards that may have gone back in time
         self._switchboard = switchboard
         self._link = Link(server, scripts)
         self._replicate = replicate  # whether commands that must last wait for the replicas
@@ -295,6 +302,10 @@ class Master:
         self._has_written = False
         if not self._link.is_open:
             await self._link.open()
+            self.doubted.update(self._switchboard.shards_of(self))
+        if self.doubted:
+            await self._switchboard.compare(self.doubted, self._link.exchange)
+            self.doubted = set()
         packets = [command.packet for command in commands]
         asking = [index for index, command in enumerate(commands) if command.asking]
         for index in reversed(asking):

@@ -1,11 +1,12 @@
 """The masters that have the relay's keys: one, if there is one server."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
 from relay.errors import StoreUnavailable
 from relay.store.redis.command import Command
 from relay.store.redis.connect import Server
+from relay.store.redis.link import Ask
 from relay.store.redis.master import Master, Switchboard
 from relay.store.redis.scripts import Script
 
@@ -18,6 +19,9 @@ class Gathering(Protocol):
 
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what is gathered for these shards, or for all."""
+
+    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+        """Looks whether a server has what was promised of these shards. Raises OSError or RedisError."""
 
 
 class Masters(Switchboard, Protocol):
@@ -44,8 +48,11 @@ class Masters(Switchboard, Protocol):
 class OneMaster(Masters):
     """One server, or the one that Sentinels name, has all keys."""
 
-    def __init__(self, pipeline: Gathering, server: Server, scripts: Sequence[Script], replicate: bool) -> None:
+    def __init__(
+        self, pipeline: Gathering, server: Server, scripts: Sequence[Script], replicate: bool, shards: int
+    ) -> None:
         self._pipeline = pipeline
+        self._shards = range(shards)
         self._master = Master(server, self, scripts, replicate)
 
     @property
@@ -87,3 +94,9 @@ class OneMaster(Masters):
 
     def answered(self, after_s: float) -> None:
         self._pipeline.answered(after_s)
+
+    def shards_of(self, _: Master) -> Iterable[int]:
+        return self._shards
+
+    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+        await self._pipeline.compare(shards, ask)

@@ -1,12 +1,13 @@
 """The path of every command to the server: submitted here, executed by the master that has its keys."""
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Any
 
 from relay.store.redis.cluster import ClusterMasters
 from relay.store.redis.command import Command, Outcome
 from relay.store.redis.connect import Server
+from relay.store.redis.link import Ask
 from relay.store.redis.master import Master
 from relay.store.redis.masters import Masters, OneMaster
 from relay.store.redis.resp import encode_command
@@ -15,6 +16,7 @@ from relay.store.redis.topology import Topology
 
 __all__ = ["Command", "CommandPipeline", "Outcome"]
 
+Compare = Callable[[Iterable[int], Ask], Awaitable[None]]
 Source = Callable[[Container[int] | None], Iterable[Command]]
 
 
@@ -35,6 +37,7 @@ class CommandPipeline:
         self.exchange = 0  # the number of the exchange whose commands are being made; see fence.lua
         self.batch_sizes: Callable[[float], None] = lambda _: None  # how many commands went out together
         self.exchange_s: Callable[[float], None] = lambda _: None  # how long each exchange took
+        self.on_reached: Compare = _trust  # looks whether a server has what it promised on an earlier connection
         self._took_s = 0.0  # and how long the last one did
         self._last_exchange = 0
         self.is_cluster = isinstance(server, Topology)
@@ -43,7 +46,7 @@ class CommandPipeline:
         self.masters: Masters = (
             ClusterMasters(self, server, scripts, replicate, slots)
             if isinstance(server, Topology)
-            else OneMaster(self, server, scripts, replicate)
+            else OneMaster(self, server, scripts, replicate, len(slots))
         )
         self.run = self.masters.run
         self.finish = self.masters.finish
@@ -103,6 +106,10 @@ class CommandPipeline:
         self._took_s = after_s
         self.exchange_s(after_s)
 
+    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+        """A server was reached anew, or has got these shards."""
+        await self.on_reached(shards, ask)
+
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what waits for these shards, or for all."""
         self._last_exchange += 1
@@ -112,6 +119,10 @@ class CommandPipeline:
         if waiting:
             self.batch_sizes(len(waiting))
         return waiting
+
+
+async def _trust(_: Iterable[int], __: Ask) -> None:
+    """Nothing was promised."""
 
 
 class _Answer:

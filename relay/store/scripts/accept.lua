@@ -1,7 +1,7 @@
 #!lua
 -- accept: put messages into their recipients' mailboxes, each at most once, and wake whoever serves them.
 -- Not on a full server: it only adds.
--- Uses shard, shadows
+-- Uses shard, shadows, numbering
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
@@ -14,7 +14,7 @@
 --         mailboxes     each {address, priorities, must_exist, max_messages, max_bytes, messages}, where a message is
 --                       seven values in a row: lane index, message key, thread key, rest of the head, opts without seq,
 --                       body, payload bytes
--- Returns {wakes sent, wakes that nobody heard, results} with results per message
+-- Returns {wakes sent, wakes that nobody heard, its entry in the event log or "", results} with results per message
 --         {"lanes"} if the mailbox uses lanes that were not named, else {"stored", entry, seq} | {"duplicate", entry or "", how it ended or ""} | {"blocked", entry, seq} | {"unknown"}
 --         | {"full", depth, bytes, ms per ack or -1, online 0|1, max_messages, max_bytes} | {"rationed", which of rations, ms until the next bucket}, flat over the mailboxes
 
@@ -148,7 +148,7 @@ for m, mailbox in ipairs(mailboxes) do
       arrival('refused', '', '', 'rate_limited', head)
       results[i] = {'rationed', ration, ttl_ms - book.now_ms % ttl_ms}
     elseif hidden and not results[i] then
-      local seq = (counted[thread] or tonumber(last[i] or last_before[i] or 0)) + 1
+      local seq = (counted[thread] or tonumber(last[i] or last_before[i] or before_first(sums))) + 1
       local number = text(seq)
       local is_first = shadow_count == 0 and redis.call('EXISTS', boxes[lane]) == 0
       entry = cast(address, tonumber(string.sub(priorities, lane, lane)), key, thread, number .. '\t' .. opts, payload_bytes,
@@ -160,7 +160,7 @@ for m, mailbox in ipairs(mailboxes) do
       arrival('refused', entry, number, 'blocked', head)
       results[i] = {'blocked', entry, seq}
     elseif not results[i] then
-      local seq = (counted[thread] or tonumber(last[i] or last_before[i] or 0)) + 1
+      local seq = (counted[thread] or tonumber(last[i] or last_before[i] or before_first(sums))) + 1
       local priority = tonumber(string.sub(priorities, lane, lane))
       local number = text(seq)
       local id = redis.call('XADD', boxes[lane], next_id(boxes[lane]), 'head', head, 'opts', number .. '\t' .. opts, 'body', body)
@@ -208,4 +208,4 @@ if #new_ids > 0 then
   redis.call('PEXPIRE', seqs, seqs_ms, 'NX')
 end
 flush()
-return {book.wakes_sent, book.wakes_unheard, results}
+return {book.wakes_sent, book.wakes_unheard, book.logged, results}

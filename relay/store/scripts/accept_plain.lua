@@ -4,6 +4,7 @@
 -- nobody, is not paused and has room. A mailbox where anything else is met is left alone: accept does it.
 -- A session with credits owns the messages from here on, and gets them with the wake.
 -- Not on a full server: it only adds.
+-- Uses numbering
 --
 -- KEYS  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
 --       2 ids           HASH    message key -> entry handle, of what is in a mailbox
@@ -29,8 +30,8 @@
 --         of all runs       thread key …, messages …; a run is of one mailbox and one thread
 --         of all messages   message key …, rest of the head …, opts without seq …, body …
 --         of the timed ones, whose TTL is shorter than the relay's: index of the message, expires_at …
--- Returns {wakes sent, wakes that nobody heard, first seq of each run, handle of each message}, with an empty handle for
---         the messages of a mailbox that was left alone
+-- Returns {wakes sent, wakes that nobody heard, its entry in the event log or "", first seq of each run, handle of each
+--         message}, with an empty handle for the messages of a mailbox that was left alone
 
 local events, ids, ended, ended_before, seqs, seqs_before, bytes, waiting, due, presence, pushes, threads, sums, lanes,
   blocks, caps, paused = unpack(KEYS, 1, 17)
@@ -75,6 +76,7 @@ end
 
 local counted, begun = {}, {}  -- thread key -> last sequence number given in this call; the keys themselves
 local first_seqs, handles, head_of, opts_of = {}, {}, {}, {}  -- by run; by message
+local logged = ''
 local noted = {now .. '\t' .. instance}
 local new_ids, new_threads, new_sizes, new_waiting = {}, {}, {}, {}
 local new_pushes, ended_pushes = {}, {}
@@ -98,7 +100,7 @@ end
 
 local function store(box, r, first, final)
   local thread = ARGV[THREAD + r]
-  local seq, has_name = counted[thread] or tonumber(last[r] or last_before[r] or 0), string.byte(thread, -1) ~= TAB
+  local seq, has_name = counted[thread] or tonumber(last[r] or last_before[r] or before_first(sums)), string.byte(thread, -1) ~= TAB
   if not counted[thread] then begun[#begun + 1] = thread end
   first_seqs[r] = seq + 1
   for i = first, final do
@@ -217,7 +219,7 @@ if #new_ids > 0 then
   if #new_threads > 0 then redis.call('ZADD', threads, unpack(new_threads)) end
   if #new_pushes > 0 then redis.call('HSET', pushes, unpack(new_pushes)) end
   if #ended_pushes > 0 then redis.call('HDEL', pushes, unpack(ended_pushes)) end
-  redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', table.concat(noted, '\n'))
+  logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', table.concat(noted, '\n'))
 end
 for n = TIMED + 1, TIMED + 2 * timed, 2 do
   local message = tonumber(ARGV[n])
@@ -239,4 +241,4 @@ for there, lines in pairs(mail) do
   sent = sent + 1
   if redis.call(publish, wake_prefix .. there, told) == 0 then unheard = unheard + 1 end
 end
-return {sent, unheard, first_seqs, handles}
+return {sent, unheard, logged, first_seqs, handles}

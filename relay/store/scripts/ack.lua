@@ -12,11 +12,12 @@
 --                       timed        whether this session's holds may stand in `due`
 --                       near_cap     a mailbox at least this deep has its pace of acks kept, for `retry_after_ms`
 --                       entries      {lane index, stream id, attempt or 0 for any, lane index, …}
--- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
+-- Returns {outbox entry or "", its fields, refused, its entry in the event log or ""} with refused
+--         {mailbox index, handle, "lock_lost" | "not_found", …}
 
 local exchange, part, mailboxes = open()
 local before = carried_out(exchange, part)
-if before then return {'', {}, before} end
+if before then return {'', {}, before, ''} end
 local refused = {}
 
 -- Acks come in the order of delivery, so two range reads usually answer for all of them; single reads do the rest.
@@ -94,4 +95,4 @@ end
 
 local sent, fields = flush()
 remember(part, refused)
-return {sent, fields, refused}
+return {sent, fields, refused, book.logged}

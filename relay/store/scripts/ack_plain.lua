@@ -28,7 +28,8 @@
 --         of all senders    session that sent …, `sender \t count \t at_ms` and a line for each receipt …
 --         of all due and threads  member …
 -- Returns {"other", index of a mailbox, …} with the mailboxes because of which nothing happened, else
---         {"acked", outbox entry, its receipts, …} with those that the sender's instance did not hear of
+--         {"acked", its entry in the event log or "", outbox entry, its receipts, …} with those that the sender's instance
+--         did not hear of
 
 local calls, events, ids, ended, bytes, waiting, due, pushes, threads, sums, lanes, failures, drain,
   outbox = unpack(KEYS, 1, 14)
@@ -37,7 +38,7 @@ local now, instance, exchange, part, events_max, ended_ms, publish, wake_prefix,
 exchange, near_cap = tonumber(exchange), tonumber(near_cap)
 part = tonumber(part)
 local record, before = last_exchange(calls, instance, tonumber(now), exchange, part)
-if before then return {'acked'} end
+if before then return {'acked', ''} end
 local GROUP, OWN_KEYS = 'agent', 14
 
 -- The place before the first value of each list.
@@ -118,7 +119,7 @@ for n = 1, entries do records[2 * n - 1], records[2 * n] = ARGV[KEY + n], ARGV[R
 redis.call('HDEL', ids, unpack(ARGV, KEY + 1, KEY + entries))
 redis.call('HSET', ended, unpack(records))
 redis.call('PEXPIRE', ended, ended_ms, 'NX')
-redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', lines)
+local logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', lines)
 if dues ~= '0' then redis.call('ZREM', due, unpack(ARGV, DUE + 1, DUE + dues)) end
 if in_threads ~= '0' then redis.call('ZREM', threads, unpack(ARGV, THREAD + 1, THREAD + in_threads)) end
 if redis.call('EXISTS', failures) == 1 then
@@ -138,7 +139,7 @@ for t = 1, tenants do
   end
 end
 
-local receipts, results = {}, {'acked'}  -- instance -> {session, outbox entry, receipts, …}
+local receipts, results = {}, {'acked', logged}  -- instance -> {session, outbox entry, receipts, …}
 for s = 1, senders do
   local session = ARGV[SENDER + s]
   local there = string.match(session, '^[^.]*')

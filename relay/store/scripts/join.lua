@@ -11,7 +11,7 @@
 --         mailboxes     each {address, priorities, session, mode, lease_ms, next_active_at_ms or 0, asked_ms}, where
 --                       lease_ms is how long its instance is believed to be alive if that is not known yet, and
 --                       asked_ms when its client asked to be served
--- Returns {outbox entry or "", its fields, joined} with joined per mailbox "late" if a session that it would replace
+-- Returns {outbox entry or "", its fields, joined, its entry in the event log or ""} with joined per mailbox "late" if a session that it would replace
 --         asked after it, else
 --         {depth, bytes, accepted_at of the oldest or -1, last id that is there now}
 

@@ -12,7 +12,8 @@
 --                       entries}, where
 --                       backlog_end  the last id that was there when the session began
 --                       entries      {lane index, stream id, attempt or 0 for any, lane index, …}
--- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
+-- Returns {outbox entry or "", its fields, refused, its entry in the event log or ""} with refused
+--         {mailbox index, handle, "lock_lost" | "not_found", …}
 
 local exchange, part, dead_max, mailboxes = open()
 book.timed = true

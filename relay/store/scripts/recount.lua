@@ -16,6 +16,7 @@ for _, address in ipairs(redis.call('ZRANGE', roster, 0, -1)) do
   if not named[address] then others[#others + 1] = address end
 end
 if #others > 0 then return others end
+local regressed = redis.call('HGET', sums, 'regressed')  -- cannot be counted, and numbers go on behind it
 redis.call('DEL', sums)
 local known = redis.call('HGETALL', ids)
 for n = 1, #known, 2 do
@@ -26,4 +27,5 @@ local sizes = redis.call('HGETALL', bytes)
 for n = 1, #sizes, 2 do tally(tenant_of(sizes[n]), 'bytes', tonumber(sizes[n + 1])) end
 for n, address in ipairs(addresses) do tally(tenant_of(address), 'dead', redis.call('XLEN', KEYS[SHARD_KEYS + n])) end
 redis.call('HSET', sums, 'counted', book.now)
+if regressed then redis.call('HSET', sums, 'regressed', regressed) end
 return others

@@ -9,7 +9,8 @@
 --         exchange, part
 --         mailboxes     each {address, priorities, session, entries}, where
 --                       entries is {lane index, stream id, attempt or 0 for any, lane index, …}
--- Returns {outbox entry or "", its fields, refused} with refused {mailbox index, handle, "lock_lost" | "not_found", …}
+-- Returns {outbox entry or "", its fields, refused, its entry in the event log or ""} with refused
+--         {mailbox index, handle, "lock_lost" | "not_found", …}
 
 local exchange, part, mailboxes = open()
 

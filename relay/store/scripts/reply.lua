@@ -15,18 +15,19 @@
 --         payload       JSON
 --         max_parts, max_bytes  of one request; its last answer is not counted
 --         outbox_max    how many entries may wait in the outbox before a part is refused
--- Returns {outbox entry or "", its fields, "replied" | "lock_lost" | "not_found" | "not_a_request" | "too_large" | "outbox_full"}
+-- Returns {outbox entry or "", its fields, "replied" | "lock_lost" | "not_found" | "not_a_request" | "too_large" | "outbox_full",
+--         its entry in the event log or ""}
 
 local exchange, part, address, priorities, session, backlog_end, lane, id, attempt, more, payload, max_parts, max_bytes, outbox_max = open()
 local before = carried_out(exchange, part)
-if before then return {'', {}, before} end
+if before then return {'', {}, before, ''} end
 local parts_kept = KEYS[FENCED_KEYS + 1]
 local boxes = {unpack(KEYS, FENCED_KEYS + 2, FENCED_KEYS + 1 + #priorities)}
 local box, priority = boxes[lane], tonumber(string.sub(priorities, lane, lane))
 local row, fields = held(box, id, session, attempt)
 local function refuse(word)
   remember(part, word)
-  return {'', {}, word}
+  return {'', {}, word, ''}
 end
 if not row then return refuse(fields) end
 local _, _, expires_at, _, _, _, _, request = string.match(fields[4], OPTS)
@@ -60,4 +61,4 @@ if not more then
 end
 local sent, put = flush()
 remember(part, 'replied')
-return {sent, put, 'replied'}
+return {sent, put, 'replied', book.logged}

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- thread: how far one direction of a thread has come.
--- Uses shard, shadows, walking
+-- Uses shard, shadows, walking, numbering
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane of the recipient's mailbox
@@ -14,7 +14,7 @@
 
 local key, lane, after, with_shadows = open()
 local MOST_SHADOWS = 2000
-local last = tonumber(redis.call('HGET', seqs, key) or redis.call('HGET', seqs_before, key) or 0)
+local last = tonumber(redis.call('HGET', seqs, key) or redis.call('HGET', seqs_before, key) or before_first(sums))
 local pair, thread = string.match(key, '^([^\t]*\t[^\t]*\t[^\t]*)\t(.*)$')
 local first, waiting_here = 0, 0
 

@@ -142,8 +142,8 @@ async def test_a_wrong_attempt_is_lock_lost(desk: Desk) -> None:
     await desk.nack(bob, sent.entry, delay_s=0)
     await desk.take(bob)
 
-    _, _, first = await desk.call("ack", BOB, [], [bob.name, "0-0", True, 500, [10, sent.entry, 1]])
-    _, _, second = await desk.call("ack", BOB, [], [bob.name, "0-0", True, 500, [10, sent.entry, 2]])
+    _, _, first, _ = await desk.call("ack", BOB, [], [bob.name, "0-0", True, 500, [10, sent.entry, 1]])
+    _, _, second, _ = await desk.call("ack", BOB, [], [bob.name, "0-0", True, 500, [10, sent.entry, 2]])
 
     assert first == [1, sent.entry.encode(), b"lock_lost"]
     assert second == []

@@ -24,11 +24,11 @@ async def test_an_ack_that_is_sent_again_is_answered_as_the_first_time(desk: Des
     bob, entry = await a_held_message(desk)
     packet = desk.packet("ack", BOB, [], ack(bob, entry), exchange=desk.next_exchange())
 
-    _, receipts, refused = await desk.store.pipeline.reply(packet)
+    _, receipts, refused, _ = await desk.store.pipeline.reply(packet)
     again = await desk.store.pipeline.reply(packet)
 
     assert (len(receipts), refused) == (2, [])
-    assert again == [b"", [], []]
+    assert again == [b"", [], [], b""]
     assert len(desk.events("acked")) == 1
 
 
@@ -36,12 +36,12 @@ async def test_what_was_refused_the_first_time_is_refused_again_though_it_would_
     bob = await desk.join()
     sent = await desk.send_one(a_message())
     packet = desk.packet("ack", BOB, [], ack(bob, sent.entry), exchange=desk.next_exchange() + 1)  # as is the take
-    _, _, refused = await desk.store.pipeline.reply(packet)
+    _, _, refused, _ = await desk.store.pipeline.reply(packet)
 
     answer = bob.asks(1, None)
     desk.store.taking.take(BOB, bob.request, bob.answered)
     await answer
-    _, _, again = await desk.store.pipeline.reply(packet)
+    _, _, again, _ = await desk.store.pipeline.reply(packet)
 
     assert refused == again == [1, sent.entry.encode(), b"lock_lost"]
     assert desk.depth() == 1
@@ -106,7 +106,7 @@ async def test_a_part_of_a_reply_that_is_sent_again_is_there_once(desk: Desk) ->
     first = await desk.store.pipeline.reply(packet)
     again = await desk.store.pipeline.reply(packet)
 
-    assert (first[2], again) == (b"replied", [b"", [], b"replied"])
+    assert (first[2], again) == (b"replied", [b"", [], b"replied", b""])
     assert len(desk.events("replied")) == 1
 
 

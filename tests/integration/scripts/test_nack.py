@@ -169,7 +169,7 @@ async def test_a_wrong_attempt_is_lock_lost(desk: Desk) -> None:
     await desk.take(bob)
 
     call = [bob.name, "0-0", True, 0, "", '""', [10, sent.entry, 2]]
-    _, _, refused = await desk.call("nack", BOB, [10], call, dead=True)
+    _, _, refused, _ = await desk.call("nack", BOB, [10], call, dead=True)
 
     assert refused == [1, sent.entry.encode(), b"lock_lost"]
 

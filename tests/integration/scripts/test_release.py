@@ -56,6 +56,6 @@ async def test_a_wrong_attempt_is_lock_lost(desk: Desk) -> None:
     bob = await desk.join()
     await desk.take(bob)
 
-    _, _, refused = await desk.call("release", BOB, [], [bob.name, [10, sent.entry, 9]])
+    _, _, refused, _ = await desk.call("release", BOB, [], [bob.name, [10, sent.entry, 9]])
 
     assert refused == [1, sent.entry.encode(), b"lock_lost"]

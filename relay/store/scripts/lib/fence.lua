@@ -21,12 +21,12 @@ local function remember(part, outcome)
 end
 
 -- once: the answer to a call that `carry_out` carries out, if that was not done before: {outbox entry or "", its fields,
--- outcome}. What was forwarded the first time is not forwarded again.
+-- outcome, its entry in the event log or ""}. What was forwarded the first time is not forwarded again.
 local function once(exchange, part, carry_out)
   local before = carried_out(exchange, part)
-  if before then return {'', {}, before} end
+  if before then return {'', {}, before, ''} end
   local outcome = carry_out()
   local sent, fields = flush()
   remember(part, outcome)
-  return {sent, fields, outcome}
+  return {sent, fields, outcome, book.logged}
 end

@@ -25,7 +25,7 @@
 --       20 totals        HASH    how -> how many messages have ended so, other than by ack
 --       21 roster        ZSET    address of every agent that is registered or has mail; all scores 0, so in order of names
 --       22 threads       ZSET    thread key, sequence number of what waits and has a thread; all scores 0
---       23 sums          HASH    tenant, what -> how much: messages, bytes, dead, online; `counted` once older data are in it
+--       23 sums          HASH    tenant, what -> how much: messages, bytes, dead, online; `counted` once older data are in it, `regressed` as regress.lua says
 --       24 shadows       ZSET    what blocked senders believe to wait, as shadows.lua has it; all scores 0
 --       25 shadowed      HASH    address -> how many shadows it has, and the bytes of their payloads
 --       26 pushes        HASH    address -> session with credits, how many it has left, how many messages were pushed to it
@@ -61,7 +61,7 @@ local KEY_PARTS = '^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)'
 local book = {now_ms = 0, now = '', at = '', instance = '', own = '', first_line = '', events_max = 0, events = {}, ended = {}, ids = {}, bytes = {},
   receipts = {}, mail = {}, threads = {}, failed = {}, pulled = {},
   wakes = {}, publish = '', wake_prefix = '', ended_ms = 0, timed = false,
-  replies = {}, wakes_sent = 0, wakes_unheard = 0}
+  replies = {}, wakes_sent = 0, wakes_unheard = 0, logged = ''}
 
 -- A group lost to an operator or a wipe is made again at 0, so that nothing in the stream is out of reach.
 local function in_group(...)
@@ -349,7 +349,7 @@ local function flush()
   if #fields > MOST_UNPACKED then fields = {unpack(fields, 1, MOST_UNPACKED)} end
   for first, last in parts(book.events) do
     local lines = table.concat(book.events, '\n', first, last)
-    redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', 'e2', book.first_line .. lines)
+    book.logged = redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', 'e2', book.first_line .. lines)
   end
   for instance, lines in pairs(book.wakes) do
     local heard_by = redis.call(book.publish, book.wake_prefix .. instance, table.concat(lines, '\n'))

@@ -1,0 +1,13 @@
+-- numbering: where the sequence numbers of threads begin.
+--
+-- Scripts that say `-- Uses numbering` have this text put before them.
+-- No number is used twice, also not when the store has gone back in time and does not know which ones were given: each
+-- time the numbers of a shard go on at the next multiple of GENERATION, which is more than a thread can have used.
+
+local GENERATION = 1e12
+
+-- before_first: the number before the first one of a thread that is not known. `sums` has how often the shard went back.
+local function before_first(sums)
+  local regressed = redis.call('HGET', sums, 'regressed')
+  return regressed and GENERATION * string.match(regressed, '^%d+') or 0
+end
