@@ -20,6 +20,7 @@ class Link:
         self.hold_requests = False  # what the client says waits here
         self.hold_replies = False  # what it is told waits here, as for one that does not read
         self.is_subscribed = False  # to what a Redis server publishes
+        self.is_replica = False  # a Redis server that follows
         self.writers = [client]  # of both ends
 
     def cut(self) -> None:
@@ -117,6 +118,7 @@ class CutProxy:
                 self.swallow_from = b""
                 self.swallow_replies = True
             link.is_subscribed = link.is_subscribed or b"SUBSCRIBE" in data
+            link.is_replica = link.is_replica or b"PSYNC" in data
             server.write(data)
             await server.drain()
 

@@ -110,7 +110,9 @@ class Wire:
     def _handle(self, frame: Frame) -> None:
         match frame["op"]:
             case "welcome":
-                self._welcome(frame["session"])
+                self._welcome(frame["session"], frame["epoch"])
+            case "epoch":
+                self._scene.books.sessions[self.name].epochs.append((time.monotonic(), frame["epoch"]))
             case "deliver":
                 self._deliveries(frame["messages"])
             case "drained":
@@ -138,13 +140,16 @@ class Wire:
         for message in messages:
             self._got(message)
 
-    def _welcome(self, name: str) -> None:
-        self.name = name
-        mode = self._member.role
-        self._scene.books.sessions[name] = Session(self._member.address, name, mode, time.monotonic())
+    def _welcome(self, name: str, epoch: str) -> None:
+        self.name, now = name, time.monotonic()
+        self._scene.books.sessions[name] = Session(
+            self._member.address, name, self._member.role, now, epochs=[(now, epoch)]
+        )
         self.is_welcome.set()
 
     def _accepted(self, frame: Frame) -> None:
+        if frame["durability"] != self._scene.durability:
+            self._scene.books.breach("durability", f"{self._member.address} heard {frame['durability']!r}")
         for id in frame["ids"]:
             self._answer(id, {"is_new": True})
         for id in frame["duplicate_ids"]:
@@ -246,6 +251,7 @@ class Seat:
         self.wire: Wire | None = None
         self.is_present = asyncio.Event()
         self.is_present.set()
+        self._left_at = 0.0
         self._scene = scene
         self._member = member
         self._random = chance(scene.seed, member.address, number, "doors")
@@ -299,13 +305,14 @@ class Seat:
     def open_another(self) -> None:
         self._again.set()
 
-    async def stay_away(self, for_s: float) -> None:
-        began = time.monotonic()
+    async def leave(self) -> None:
+        self._left_at = time.monotonic()
         self.is_present.clear()
         await asyncio.gather(*(wire.close() for wire in self._running.values()))
-        await asyncio.sleep(for_s)
+
+    async def come_back(self) -> None:
         self.is_present.set()
-        self._scene.books.absences[self._member.address].append((began, time.monotonic()))
+        self._scene.books.absences[self._member.address].append((self._left_at, time.monotonic()))
 
     async def close(self) -> None:
         self.is_present.clear()

@@ -48,6 +48,14 @@ class Settlement:
     last: Delivery | None = None  # how the holder came by it
 
 
+class Receipt(NamedTuple):
+    """How a message ended, as a session of its sender was told."""
+
+    session: str
+    told: Frame
+    at: float
+
+
 @dataclass(slots=True)
 class Message:
     """One message, from the first time that it was sent."""
@@ -61,15 +69,23 @@ class Message:
     times_new: int = 0  # answers that called it new
     doubts: int = 0  # sendings without a clear answer
     cancel: str = ""  # asked, cancelled, busy or not_found
+    cancel_at: float = 0.0  # when its sender was told so
     deliveries: list[Delivery] = field(default_factory=list)
     settlements: list[Settlement] = field(default_factory=list)
-    receipts: list[tuple[str, Frame]] = field(default_factory=list)  # with the session that got them
+    receipts: list[Receipt] = field(default_factory=list)
 
     @property
     def receipt(self) -> bool | str:
         """What its sender wants to be told: nothing, of ends other than expiry, or "all"."""
         wanted: bool | str = self.fields.get("receipt", not self.is_http)
         return wanted
+
+    @property
+    def known_until(self) -> float:
+        """When a client last said or heard something of it."""
+        said = [one.asked_at for one in self.settlements]
+        heard = [one.at for one in self.deliveries] + [one.at for one in self.receipts]
+        return max(self.sent_at, self.accepted_at or 0.0, self.cancel_at, *said, *heard)
 
     @property
     def thread(self) -> tuple[str, str, str]:
@@ -94,6 +110,7 @@ class Session:
     mode: str
     began_at: float
     ended_at: float = float("inf")
+    epochs: list[tuple[float, str]] = field(default_factory=list)  # when it was told which
 
 
 class Books:
@@ -158,7 +175,7 @@ class Books:
             self.counts["receipts"] += 1
             key = Key(receipt["to"], sender, receipt["id"])
             if key in self.messages:
-                self.messages[key].receipts.append((session, receipt))
+                self.messages[key].receipts.append(Receipt(session, receipt, time.monotonic()))
             else:
                 self.breach("tenants apart", f"{sender} got a receipt of what it never sent", key)
 

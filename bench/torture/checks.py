@@ -5,38 +5,52 @@ from collections.abc import Iterator
 
 from bench.torture.books import LEAVES, Books, Breach, Delivery, Message, Settlement
 from bench.torture.eventlog import FINAL, HOLD_ENDS, STEPS, Event, Lives, place
+from bench.torture.forks import Undone
+from bench.torture.traffic import CLIENTS
 
 CLOCK_MS = 60.0  # what a delivery may seem to be older than the step that caused it
 STATES = {"acked": "delivered", "dead": "dead", "expired": "expired"}
 KINDS = {"ack": "acked", "nack": "nacked", "release": "released", "touch": "touched", "reply": "replied"}
 
 
-def check(books: Books, lives: Lives, had_failover: bool, clock_off_s: float) -> list[Breach]:
+def check(books: Books, lives: Lives, undone: Undone, clock_off_s: float) -> list[Breach]:
     """Every broken promise that the books and the log show.
 
     A failover undoes what was not replicated and never promised. So a message may have been delivered under an entry
-    that is gone, before its sender was told that it is accepted, and a receipt may have come before its end was undone.
+    that is gone, before its sender was told that it is accepted, and a receipt may have come before its end was undone:
+    a message of that time and of a shard of that master, and no other.
     If clocks were set wrong by `clock_off_s`, times in the log are only as good as that.
     """
     breaches = list(books.breaches)
     for key, message in books.messages.items():
-        life = lives.get(key, [])
+        life, may_be_undone = lives.get(key, []), undone.may_concern(message)
         found = [
             *_kept(message, life),
-            *_once(message, life, had_failover),
+            *_once(message, life, may_be_undone),
             *_one_end(message, life),
             *_settled(message, life),
         ]
-        found += [*_fenced(message, life, CLOCK_MS + clock_off_s * 1_000), *_receipt(message, life, had_failover)]
+        found += [*_fenced(message, life, CLOCK_MS + clock_off_s * 1_000), *_receipt(message, life, may_be_undone)]
         found += _delays(message, clock_off_s)
         breaches += [Breach(promise, what, key) for promise, what in found]
-        if not had_failover:
+        if not may_be_undone:
             breaches += [Breach("one receipt", what, key) for what in _repeated(message)]
     breaches += _from_nowhere(books, lives)
-    breaches += _numbered(books, lives)
-    breaches += _in_order(books, lives, had_failover)
-    breaches += _answered(books, had_failover)
+    breaches += _numbered(books, lives, undone)
+    breaches += _in_order(books, lives, undone)
+    breaches += _answered(books, undone)
     return breaches
+
+
+ALWAYS = frozenset({"tenants apart", "payloads unchanged", "no ghosts"})  # whatever a store forgets
+
+
+def is_excused(breach: Breach, books: Books, undone: Undone) -> bool:
+    """Whether it is about a message of a time that the store has forgotten."""
+    message = books.messages.get(breach.key) if breach.key is not None else None
+    if message is None or breach.promise in ALWAYS:
+        return False
+    return undone.may_be_lost(message, max((one.at for one in books.replies[message.key]), default=0.0))
 
 
 Found = Iterator[tuple[str, str]]
@@ -53,13 +67,13 @@ def _kept(message: Message, life: list[Event]) -> Found:
         yield "stored once", "was delivered, and the log does not know that it was accepted"
 
 
-def _once(message: Message, life: list[Event], had_failover: bool) -> Found:
+def _once(message: Message, life: list[Event], may_be_undone: bool) -> Found:
     """One copy in the mailbox: one acceptance, one entry, one number."""
     accepted = [event for event in life if event.kind == "accepted"]
     if len(accepted) > 1:
         yield "stored once", f"was stored {len(accepted)} times: {', '.join(event.entry for event in accepted)}"
     copies = {(one.entry, one.seq) for one in message.deliveries} | {(one.entry, one.seq) for one in accepted}
-    if len(copies) > 1 and not had_failover:
+    if len(copies) > 1 and not may_be_undone:
         yield "stored once", f"has several entries or numbers: {sorted(copies)}"
     undone = {one.entry for one in message.deliveries} - {one.entry for one in accepted}
     if any(one.answer == "settled" and one.entry in undone for one in message.settlements):
@@ -144,7 +158,7 @@ def _last_end(life: list[Event], holder: str) -> Event | None:
     return None
 
 
-def _receipt(message: Message, life: list[Event], had_failover: bool) -> Found:
+def _receipt(message: Message, life: list[Event], may_be_undone: bool) -> Found:
     """The sender learns the end: always the same, and what really happened."""
     end = next((event for event in life if event.kind in FINAL), None)
     if end is None:
@@ -155,21 +169,16 @@ def _receipt(message: Message, life: list[Event], had_failover: bool) -> Found:
     )
     if is_due and not message.receipts:
         yield "the sender learns the end", f"was {end.kind}, and its sender got no receipt"
-    if message.receipts and not is_due and not (had_failover and _may_be_undone(message)):
-        yield "the sender learns the end", f"got a receipt of what was {end.kind}: {message.receipts[0][1]}"
+    if message.receipts and not is_due and not (may_be_undone and _not_lasting(message)):
+        yield "the sender learns the end", f"got a receipt of what was {end.kind}: {message.receipts[0].told}"
     wrong = [
-        receipt
-        for _, receipt in message.receipts
-        if receipt["state"] != state or (receipt["at_ms"] != end.at_ms and not had_failover)
+        told
+        for _, told, _ in message.receipts
+        if told["state"] != state or (told["at_ms"] != end.at_ms and not may_be_undone)
     ]
     is_told = len(wrong) < len(message.receipts)
-    if is_due and wrong and not (had_failover and is_told):
+    if is_due and wrong and not (may_be_undone and is_told):
         yield "the sender learns the end", f"was {end.kind} at {end.at_ms}, and the receipt says {wrong[0]}"
-
-
-def _may_be_undone(message: Message) -> bool:
-    """Whether somebody ended it and was not told that this lasts."""
-    return bool(_not_lasting(message))
 
 
 def _not_lasting(message: Message) -> list[Settlement]:
@@ -179,7 +188,7 @@ def _not_lasting(message: Message) -> list[Settlement]:
 
 def _repeated(message: Message) -> Iterator[str]:
     """What was not confirmed comes again in the next session, and not in the same one."""
-    sessions = [session for session, _ in message.receipts]
+    sessions = [receipt.session for receipt in message.receipts]
     if len(set(sessions)) < len(sessions):
         yield f"its sender got {len(sessions)} receipts in {len(set(sessions))} sessions"
 
@@ -198,13 +207,14 @@ def _delays(message: Message, clock_off_s: float) -> Found:
 
 def _from_nowhere(books: Books, lives: Lives) -> Iterator[Breach]:
     for key, life in lives.items():
-        is_reply = key.id.startswith("reply:")
-        if key not in books.messages and not is_reply and any(event.kind == "accepted" for event in life):
+        is_known = key in books.messages or key.id.startswith("reply:") or key.sender in CLIENTS
+        if not is_known and any(event.kind == "accepted" for event in life):
             yield Breach("tenants apart", "is in the store, and nobody sent it", key)
 
 
-def _numbered(books: Books, lives: Lives) -> Iterator[Breach]:
-    """Sequence numbers count from 1 without gaps, in the order of acceptance."""
+def _numbered(books: Books, lives: Lives, undone: Undone) -> Iterator[Breach]:
+    """Sequence numbers count from 1 without gaps, in the order of acceptance, unless some are forgotten."""
+    forgetful = frozenset[int]().union(*(one.shards for one in undone.went_back()))
     threads: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for key, life in lives.items():
         for event in life:
@@ -212,7 +222,7 @@ def _numbered(books: Books, lives: Lives) -> Iterator[Breach]:
                 threads[key.to, key.sender, event.thread].append(event)
     for (to, sender, thread), events in threads.items():
         numbers = sorted(event.seq for event in events)
-        if numbers != list(range(1, len(events) + 1)):
+        if numbers != list(range(1, len(events) + 1)) and undone.shard(to) not in forgetful:
             gaps = sorted(set(range(1, numbers[-1] + 1)) - set(numbers)) or numbers
             yield Breach("numbers without gaps", f"{sender} to {to}, thread {thread!r}: {gaps[:5]} of {len(numbers)}")
     yield from _sent_in_order(books, lives)
@@ -234,18 +244,18 @@ def _sent_in_order(books: Books, lives: Lives) -> Iterator[Breach]:
             latest[message.thread] = (event.seq, message.accepted_at, message)
 
 
-def _in_order(books: Books, lives: Lives, had_failover: bool) -> Iterator[Breach]:
+def _in_order(books: Books, lives: Lives, undone: Undone) -> Iterator[Breach]:
     """What nobody gave back comes to an exclusive session in the order of its lane, the backlog by priority."""
     by_session: dict[str, list[Delivery]] = defaultdict(list)
     for message in books.messages.values():
-        life = lives.get(message.key, [])
+        life, may_be_undone = lives.get(message.key, []), undone.may_concern(message)
         is_steady = "delay_s" not in message.fields and not any(
             event.kind in HOLD_ENDS and not _ended_with_session(event) for event in life
         )
         for n, delivery in enumerate(message.deliveries):
             session = books.sessions.get(delivery.holder)
             is_first = all(one.holder != delivery.holder for one in message.deliveries[:n])
-            if had_failover and _may_be_back(message, delivery):
+            if may_be_undone and _may_be_back(message, delivery):
                 continue
             if is_steady and is_first and session is not None and session.mode == "exclusive":
                 by_session[delivery.holder].append(delivery)
@@ -282,13 +292,14 @@ def _lanes_in_order(session: str, deliveries: list[Delivery]) -> Iterator[Breach
         lowest = min(lowest, priority)
 
 
-def _answered(books: Books, had_failover: bool) -> Iterator[Breach]:
+def _answered(books: Books, undone: Undone) -> Iterator[Breach]:
     """A request that was answered by a last reply is answered in the mailbox of its requester, once."""
     for key, message in books.messages.items():
         if not message.fields.get("request") or message.is_http:
             continue
         told = any(one.how == "reply" and one.answer == "settled" for one in message.settlements)
-        copies = {one.fields["id"] if had_failover else one.entry for one in books.replies[key]}
+        may_be_undone = undone.may_concern(message, max((one.at for one in books.replies[key]), default=0.0))
+        copies = {one.fields["id"] if may_be_undone else one.entry for one in books.replies[key]}
         if told and not copies and "ttl_s" not in message.fields:
             yield Breach("replies arrive", "was answered, and the requester did not get the reply", key)
         if len(copies) > 1:

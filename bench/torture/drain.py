@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from bench.torture.agent import Seat
 from bench.torture.books import Breach
+from bench.torture.clients import finish
 from bench.torture.faults import Stage
 from bench.torture.leaks import instance_leaks, pending, store_leaks
 from bench.torture.report import Progress
@@ -24,17 +25,21 @@ POLL_S = 0.3
 class Drain:
     """What it finds to be stuck or left behind is in `breaches`."""
 
-    def __init__(self, stage: Stage, scene: Scene, everybody: list[Member], progress: Progress) -> None:
+    def __init__(
+        self, stage: Stage, scene: Scene, everybody: list[Member], progress: Progress, patience: float
+    ) -> None:
         self.breaches: list[Breach] = []
         self._stage = stage
         self._scene = scene
         self._everybody = everybody
         self._progress = progress
+        self._patience = patience
         self._late: list[Seat] = []  # of callers, who come to hear of their receipts
 
     async def run(self, senders: list[asyncio.Task[None]], others: list[asyncio.Task[None]]) -> None:
         await self._phase("mending", self._mend())
         await self._phase("sending the rest", self._finish(senders))
+        await self._phase("ending the clients", self._finish_clients())
         await self._phase(
             "draining", self._until(self._is_drained, DRAINED_WITHIN_S, "nothing stuck", self._what_waits)
         )
@@ -55,7 +60,7 @@ class Drain:
     async def _mend(self) -> None:
         await asyncio.to_thread(self._stage.topology.heal)
         await self._stage.give_room()
-        for process in (*self._stage.instances, *self._stage.workers):
+        for process in (*self._stage.instances, *self._stage.workers, *self._stage.clients):
             if not process.is_running:
                 self._complain("processes live", f"{process.name} has ended by itself: {process.tail()}")
                 process.start()
@@ -63,7 +68,7 @@ class Drain:
             await instance.ready(self._scene.http)
 
     async def _finish(self, senders: list[asyncio.Task[None]]) -> None:
-        _, stuck = await asyncio.wait(senders, timeout=SENT_WITHIN_S)
+        _, stuck = await asyncio.wait(senders, timeout=SENT_WITHIN_S * self._patience)
         for task in senders:
             if task.done():
                 task.result()
@@ -71,10 +76,16 @@ class Drain:
             self._complain("clear answers", f"{len(stuck)} senders get no clear answer, though nothing is broken")
         await self._scene.errands_done()
 
+    async def _finish_clients(self) -> None:
+        goes_back = bool(self._stage.topology.undone().went_back())
+        self.breaches += await asyncio.to_thread(
+            lambda: list(finish(self._stage.clients, self._stage.folder, goes_back, self._scene.books.counts))
+        )
+
     async def _until(
         self, condition: Callable[[], bool], within_s: float, promise: str, why: Callable[[], str]
     ) -> None:
-        deadline = time.monotonic() + within_s
+        deadline = time.monotonic() + within_s * self._patience
         while not await asyncio.to_thread(condition):
             self._settle_all()
             if time.monotonic() > deadline:
@@ -107,7 +118,12 @@ class Drain:
             for name in _streams(client, "box")
             if name in boxes
         ]
-        return "\n  ".join((f"still there after {DRAINED_WITHIN_S:.0f} s: {boxes | self._lengths('outbox')}", *holders))
+        return "\n  ".join(
+            (
+                f"still there after {DRAINED_WITHIN_S * self._patience:.0f} s: {boxes | self._lengths('outbox')}",
+                *holders,
+            )
+        )
 
     async def _fetch_receipts(self, others: list[asyncio.Task[None]]) -> None:
         for member in self._everybody:
@@ -140,7 +156,7 @@ class Drain:
 
     async def _look_for_leaks(self) -> None:
         """What is about to go has some time to do so."""
-        deadline = time.monotonic() + CLEAN_WITHIN_S
+        deadline = time.monotonic() + CLEAN_WITHIN_S * self._patience
         token = self._scene.token("acme/root", "metrics")
         while True:
             found = [

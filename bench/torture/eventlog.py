@@ -12,6 +12,7 @@ from bench.torture.topology import Client
 FINAL = frozenset({"acked", "expired", "dead", "cancelled"})
 HOLD_ENDS = frozenset({"released", "overdue", "nacked"})
 STEPS = HOLD_ENDS | {"accepted", "taken", "touched", "replied"}  # what happens to a message in a mailbox before its end
+REGRESSED = "regressed"  # of a shard: `entry` is the last that it has kept, `reason` the newest that was known
 COLUMNS = (
     *("kind", "entry", "seq", "attempt", "who", "reason", "held_ms"),
     *("tenant", "to", "sender", "id", "type", "thread", "priority", "bytes"),
@@ -76,6 +77,17 @@ class EventLog:
             for event in (event for lines in entries.values() for event in _events(lines)):
                 lives[event.key].append(event)
         return lives
+
+    def regressed(self) -> list[tuple[int, int, str, str]]:
+        """Where it says that a shard has gone back in time: the shard, at_ms, the last entry kept, the newest known."""
+        found = []
+        for name, entries in self._entries.items():
+            for lines in entries.values():
+                first, *rest = lines.split("\n")
+                shard, at_ms = int(name.split(":")[1].strip("{s}")), int(first.partition("\t")[0])
+                columns = [dict(zip(COLUMNS, line.split("\t"), strict=False)) for line in rest]
+                found += [(shard, at_ms, one["entry"], one["reason"]) for one in columns if one["kind"] == REGRESSED]
+        return found
 
 
 def place(entry: str) -> tuple[int, int]:

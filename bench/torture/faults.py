@@ -5,14 +5,16 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import redis
 
 from bench.proxy import CutProxy
 from bench.torture.agent import Seat, Wire
+from bench.torture.clients import Client
 from bench.torture.processes import CLOCK_OFF_S, Instance, RelayProcess, Workers
-from bench.torture.story import Fault
+from bench.torture.story import GOES_BACK, Fault
 from bench.torture.topology import Topology
 
 FULL_SHARE = 0.98  # of the memory in use becomes the limit
@@ -33,10 +35,13 @@ class Stage:
     instances: list[Instance]
     doors: list[CutProxy]  # before each instance
     workers: list[Workers]
+    clients: list[Client]
     seats: list[Seat]
+    folder: Path  # of its logs, and of what the clients keep
     done: list[tuple[Fault, float, float]] = field(default_factory=list)  # with when it began and was mended
     skipped: Counter[str] = field(default_factory=Counter)  # what was broken already when its turn came
     tell: Callable[[str], None] = print
+    went_back: Callable[[], Awaitable[None]] = nothing  # is awaited after the store has
     _broken: set[str] = field(default_factory=set)  # processes, and the store, that are not mended yet
 
     async def play(self, story: list[Fault], began: float) -> None:
@@ -58,6 +63,8 @@ class Stage:
         finally:
             await mend()
         self.done.append((fault, at, time.monotonic()))
+        if fault.kind in GOES_BACK:
+            await self.went_back()
 
     async def _break(self, fault: Fault) -> Mend | None:
         """Returns what mends it, or None if it could not be broken now."""
@@ -67,6 +74,8 @@ class Stage:
                 return await self._process(self.instances[fault.number % len(self.instances)], words[0])
             case ["kill" | "stop", "workers"]:
                 return await self._process(self.workers[fault.number % len(self.workers)], words[0])
+            case ["kill", "client"]:
+                return await self._process(self.clients[fault.number % len(self.clients)], "kill")
             case [*_, "store", "links"]:
                 return _links(self.topology.proxies[fault.number % len(self.topology.proxies)], words[0])
             case ["clock", "step"]:
@@ -77,7 +86,7 @@ class Stage:
                 return self._lose_wakes()
             case ["cut", "wakes"] | ["flush", "scripts"] | ["destroy", "groups"] | ["full", "server"]:
                 return await self._on_masters(fault)
-            case ["kill" | "stop" | "planned" | "move", *_]:
+            case ["kill" | "stop" | "planned" | "move" | "stale", *_] | ["cut", "log"] | ["restore", "backup"]:
                 return await self._store(fault)
         return await self._agent(fault, self.seats[fault.number % len(self.seats)])
 
@@ -168,8 +177,8 @@ class Stage:
             return None
         match fault.kind:
             case "offline agent":
-                await seat.stay_away(fault.for_s)
-                return nothing
+                await seat.leave()
+                return seat.come_back
             case "second session":
                 seat.open_another()
                 return nothing

@@ -15,7 +15,7 @@ import relay
 from bench.torture.main import Outcome, torture
 
 PACKAGES = ("relay", "workers", "bench")  # the command line is relay.cli, which knows the others
-SECONDS = 20.0
+SECONDS = {"mixed": 20.0, "regress": 36.0}  # by variant
 SEEDS = range(1, 6)  # a fault may just miss its moment: the first seed that notices is enough
 
 
@@ -34,6 +34,7 @@ class Mutation:
 
     name: str
     edits: tuple[Edit, ...]
+    variant: str = "mixed"  # of the run that must notice
 
     def apply(self, code: Path) -> None:
         """Raises ValueError if the safeguard is not where it was."""
@@ -121,7 +122,29 @@ CREDITS = Mutation(  # a session is pushed more than its window has room for
         ),
     ),
 )
-MUTATIONS = (OWNER_CHECK, RECHECK, DEDUP_KEY, RECEIPT_OUTBOX, TAKEOVER, CREDITS)
+WITNESS = Mutation(  # nobody looks whether the store has what it promised
+    "witness",
+    (
+        Edit(
+            "relay/store/redis/master.py",
+            "            self.doubted.update(self._switchboard.shards_of(self))\n",
+            "            pass\n",
+        ),
+    ),
+    variant="regress",
+)
+NEW_NUMBERS = Mutation(  # threads of a shard that has gone back go on where it believes them to be
+    "new numbers",
+    (
+        Edit(
+            "relay/store/scripts/lib/numbering.lua",
+            "  return regressed and GENERATION * string.match(regressed, '^%d+') or 0\n",
+            "  return 0\n",
+        ),
+    ),
+    variant="regress",
+)
+MUTATIONS = (OWNER_CHECK, RECHECK, DEDUP_KEY, RECEIPT_OUTBOX, TAKEOVER, CREDITS, WITNESS, NEW_NUMBERS)
 
 
 def mutated(mutation: Mutation, folder: Path) -> Path:
@@ -137,7 +160,8 @@ def try_out(mutation: Mutation, seed: int, console: Console) -> Outcome:
     """The torture of a relay without this safeguard."""
     with tempfile.TemporaryDirectory(prefix="relay-mutation-") as name:
         folder = Path(name)
-        return torture("single", seed, SECONDS, folder, console, mutated(mutation, folder))
+        code, variant = mutated(mutation, folder), mutation.variant
+        return torture("single", seed, SECONDS[variant], folder, console, code, variant)
 
 
 def is_caught(mutation: Mutation, console: Console) -> bool:

@@ -7,23 +7,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import aiohttp
 
 from bench.stand import resident_bytes
+from relay.cli.lifeline import Child
 
 READY_WITHIN_S = 60.0
 ENDS_WITHIN_S = 40.0
 POLL_S = 0.05
 SHARED_MEMORY = Path("/dev/shm")
+ERRORS = ("error", "critical")  # levels of lines that somebody must look at
 CLOCK_OFF_S = 5.0  # how far a clock is set wrong, one way or the other
 
 
 class RelayProcess:
     """`relay WORDS`: it ends with the torture, however that ends."""
+
+    program = "relay.cli"
 
     def __init__(self, name: str, words: tuple[str, ...], environ: Mapping[str, str], folder: Path, code: Path) -> None:
         self.name = name
@@ -33,7 +38,7 @@ class RelayProcess:
         self._environ = inherited | {"RELAY_LOG_FORMAT": "json", "PYTHONPATH": str(code), **environ}
         self._folder = folder
         self._log = folder / f"{name.replace(' ', '-')}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     @property
     def pid(self) -> int:
@@ -46,14 +51,12 @@ class RelayProcess:
 
     def start(self, **environ: str) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "relay.cli", *self._words, "--with-parent"],
+            self._process = Child(
+                [sys.executable, "-m", self.program, *self._words],
                 env=self._environ | environ,
                 cwd=self._folder,  # not the checkout: a mutation must not find the real code
-                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
             )
         self.is_stopped = False
 
@@ -92,19 +95,24 @@ class RelayProcess:
     def _wait(self, within_s: float | None = None) -> None:
         assert self._process is not None
         self._process.wait(within_s)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
 
-    def complaints(self) -> Iterator[str]:
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What it has said in good order."""
+        with self._log.open(errors="replace") as log:
+            for line in log:
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+    def complaints(self, allowed: Container[str] = ()) -> Iterator[str]:
         """What must not be in a log, whatever happens."""
         with self._log.open(errors="replace") as log:
-            yield from _complaints(log)
+            yield from _complaints(log, allowed)
 
     def tail(self) -> str:
         return self._log.read_text(errors="replace")[-2_000:]
 
 
-def _complaints(log: IO[str]) -> Iterator[str]:
+def _complaints(log: IO[str], allowed: Container[str]) -> Iterator[str]:
     for line in log:
         try:
             told = json.loads(line)
@@ -113,6 +121,8 @@ def _complaints(log: IO[str]) -> Iterator[str]:
             continue
         if "exception" in told:
             yield f"{told['event']}: {told['exception']}"
+        elif told.get("level") in ERRORS and told["event"] not in allowed:
+            yield line.rstrip()
 
 
 def faketime() -> Path | None:

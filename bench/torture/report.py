@@ -9,6 +9,7 @@ from rich.table import Table
 
 from bench.torture.books import Books, Breach, Key
 from bench.torture.eventlog import Lives
+from bench.torture.forks import Undone
 from bench.torture.leaks import pending
 from bench.torture.story import Fault
 from bench.torture.topology import Client
@@ -48,11 +49,12 @@ def _most_of(began: float, ended: float, done: "list[tuple[Fault, float, float]]
     return kind if part_s > 0 else NO_FAULT
 
 
-def stuck(by_kind: dict[str, Stall]) -> list[Breach]:
+def stuck(by_kind: dict[str, Stall], patience: float) -> list[Breach]:
     """Nothing waits for long while nothing is broken, and nothing was just before."""
     quiet = by_kind.get(NO_FAULT, Stall(0, 0, 0))
     longest_s = max(quiet.accept_s, quiet.deliver_s)
-    return [Breach("nothing stuck", f"a wait of {longest_s:.1f} s without a fault")] if longest_s > QUIET_MOST_S else []
+    is_stuck = longest_s > QUIET_MOST_S * patience
+    return [Breach("nothing stuck", f"a wait of {longest_s:.1f} s without a fault")] if is_stuck else []
 
 
 Wait = tuple[float, float]  # from when to when
@@ -100,7 +102,7 @@ class Progress:
         self._status.stop()
 
 
-def print_summary(console: Console, title: str, books: Books, by_kind: dict[str, Stall]) -> None:
+def print_summary(console: Console, title: str, books: Books, by_kind: dict[str, Stall], undone: Undone) -> None:
     counts = books.counts
     table = Table(title=title, title_justify="left")
     for column in ("fault", "times", "longest wait for accepted, s", "longest wait for delivery, s"):
@@ -123,6 +125,10 @@ def print_summary(console: Console, title: str, books: Books, by_kind: dict[str,
     console.print("messages: " + ", ".join(f"{name} {counts[name]:,}" for name in names), highlight=False)
     rest = {name: count for name, count in sorted(counts.items()) if " " in name}
     console.print("answers: " + ", ".join(f"{name} {count:,}" for name, count in rest.items()), highlight=False)
+    concerned = sum(undone.may_concern(message) for message in books.messages.values())
+    console.print(
+        f"failovers: {len(undone.undoings)}, in the time and a shard of {concerned:,} messages", highlight=False
+    )
 
 
 def print_breaches(console: Console, breaches: list[Breach], books: Books, lives: Lives, clients: list[Client]) -> None:
@@ -150,7 +156,7 @@ def evidence(key: Key, books: Books, lives: Lives, clients: list[Client]) -> lis
             (one.asked_at, f"{one.how} by {one.holder}: {one.answer or 'no answer'}") for one in message.settlements
         ]
         lines += [f"{at - message.sent_at:8.3f} s {what}" for at, what in sorted(steps)]
-        lines += [f"receipt in {session}: {receipt}" for session, receipt in message.receipts]
+        lines += [f"receipt in {receipt.session}: {receipt.told}" for receipt in message.receipts]
     lines += [
         f"log: {event.kind} {event.entry} at {event.at_ms} attempt {event.attempt} {event.who} {event.reason}"
         for event in lives.get(key, [])

@@ -19,6 +19,7 @@ TOKEN_LIFE_S = 4 * 3_600
 CALL_WITHIN_S = 10.0
 TRY_AGAIN_S = 0.4
 TRIES = 5
+CANCELLED = {200: "cancelled", 404: "not_found", 409: "busy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,9 @@ class Door:
 class Scene:
     """Clients note in the books through this, and reach the relay only through its doors."""
 
-    def __init__(self, seed: int, doors: list[Door], http: aiohttp.ClientSession) -> None:
+    def __init__(self, seed: int, doors: list[Door], http: aiohttp.ClientSession, durability: str) -> None:
         self.seed = seed
+        self.durability = durability  # that `accepted` must name
         self.doors = doors
         self.http = http
         self.books = Books()
@@ -126,7 +128,7 @@ class Scene:
         message.cancel = "asked"
         for _ in range(TRIES):
             status, _ = await self.call(key.sender, "DELETE", f"/v1/agents/{name}/messages/{quote(key.id)}")
-            if status in (200, 404, 409):
-                message.cancel = {200: "cancelled", 404: "not_found", 409: "busy"}[status]
+            if status in CANCELLED:
+                message.cancel, message.cancel_at = CANCELLED[status], time.monotonic()
                 return
             await asyncio.sleep(TRY_AGAIN_S)

@@ -18,7 +18,7 @@ class Kind:
 
     name: str
     weight: float  # how often it is chosen, compared with others
-    target: str  # instance, workers, server, sentinel, link, agent, or store for the whole of it
+    target: str  # instance, workers, client, server, sentinel, link, agent, or store for the whole of it
     shortest_s: float
     longest_s: float  # 0 of what takes no time
     hurts_store: bool = False
@@ -29,6 +29,7 @@ KINDS = (
     Kind("stop instance", 2, "instance", 1, LONGEST_STOP_S),
     Kind("drain instance", 1, "instance", 0.5, 2),
     Kind("kill workers", 1, "workers", 0.5, 4),
+    Kind("kill client", 2, "client", 0.2, 3),
     Kind("stop workers", 1, "workers", 1, LONGEST_STOP_S),
     Kind("cut store links", 2, "server", 0, 0),
     Kind("slow store links", 1, "server", 1, 4),
@@ -67,6 +68,27 @@ STORE_KINDS = {
         Kind("move a shard", 4, "server", 1, 2, hurts_store=True),
     ),
 }
+BACK_KINDS = {  # how the store goes back in time: by what happened since the fault began
+    "single": (
+        Kind("cut log", 2, "server", 1, 5, hurts_store=True),
+        Kind("restore backup", 1, "server", 3, 8, hurts_store=True),
+    ),
+    "sentinel": (Kind("stale failover", 1, "store", 1, 5, hurts_store=True),),
+    "cluster": (Kind("stale failover", 1, "server", 1, 5, hurts_store=True),),
+}
+GOES_BACK = frozenset(kind.name for kinds in BACK_KINDS.values() for kind in kinds)
+LEAVES_AFTER_S = 0.3
+BACK_REST_S = 16.0  # by then everybody has noticed, and what was left behind is looked for
+# What happens beside it: nothing that keeps an instance from its store, or a session from its instance.
+BESIDE_IT = (
+    "kill workers",
+    "cut client",
+    "offline agent",
+    "second session",
+    "cut wakes",
+    "lost wakes",
+    "flush scripts",
+)
 TOPOLOGIES = tuple(STORE_KINDS)
 
 
@@ -89,30 +111,42 @@ def chance(seed: int, *words: object) -> Random:
     return Random("/".join(map(str, (seed, *words))))
 
 
-def write_story(topology: str, seed: int, seconds: float) -> list[Fault]:
+def write_story(topology: str, seed: int, seconds: float, goes_back: bool = False) -> list[Fault]:
     """The faults of a run, in the order of their beginnings."""
-    return sorted((*_store_faults(topology, seed, seconds), *_other_faults(seed, seconds), _last(seconds)),
-                  key=lambda fault: fault.at_s)  # fmt: skip
+    if goes_back:
+        beside = tuple(kind for kind in KINDS if kind.name in BESIDE_IT)
+        until_s = seconds - BACK_REST_S
+        store = list(_store_faults(BACK_KINDS[topology], chance(seed, topology, "back"), until_s, BACK_REST_S))
+        store += [_leaves(fault) for fault in store]
+    else:
+        beside, rest_s = KINDS, STORE_REST_S if topology != "single" else 1.0
+        store = list(_store_faults(STORE_KINDS[topology], chance(seed, topology, "store"), seconds, rest_s))
+    return sorted((*store, *_other_faults(beside, seed, seconds), _last(seconds)), key=lambda fault: fault.at_s)
 
 
-def _store_faults(topology: str, seed: int, seconds: float) -> Iterator[Fault]:
+def _store_faults(kinds: tuple[Kind, ...], random: Random, seconds: float, rest_s: float) -> Iterator[Fault]:
     """One after the other: two of them at once may lose what only one server had."""
-    random, now_s = chance(seed, topology, "store"), QUIET_AT_FIRST_S
+    now_s = QUIET_AT_FIRST_S
     while True:
         now_s += random.uniform(1, 6)
-        fault = _choose(random, STORE_KINDS[topology], now_s, seconds)
+        fault = _choose(random, kinds, now_s, seconds)
         if fault.end_s > seconds - LAST_WAKES_S:
             return
         yield fault
-        now_s = fault.end_s + (STORE_REST_S if topology != "single" else 1.0)
+        now_s = fault.end_s + rest_s
 
 
-def _other_faults(seed: int, seconds: float) -> Iterator[Fault]:
+def _leaves(beside: Fault) -> Fault:
+    """Somebody leaves in the time that will be lost, and is away when it is: the store must not believe in them."""
+    return Fault(beside.at_s + LEAVES_AFTER_S, "offline agent", beside.number, beside.for_s + BACK_REST_S - 1)
+
+
+def _other_faults(kinds: tuple[Kind, ...], seed: int, seconds: float) -> Iterator[Fault]:
     """Any number of them may overlap."""
     random, now_s = chance(seed, "faults"), QUIET_AT_FIRST_S
     while True:
         now_s += random.expovariate(FAULTS_PER_S)
-        fault = _choose(random, KINDS, now_s, seconds)
+        fault = _choose(random, kinds, now_s, seconds)
         if now_s > seconds - LAST_WAKES_S:
             return
         if fault.end_s <= seconds:

@@ -14,6 +14,7 @@ PLAIN = "ann"  # gets nothing but messages without options, which take the short
 ONE_LANE = "ben"  # gets everything of priority 0
 SHARED = ("pool",)
 PULLED = ("jobs",)
+CLIENTS = ("acme/sender", "acme/receiver")  # processes of their own, with the relay's client
 CALLERS = ("web",)  # send over HTTP, and have no mailbox that anybody serves
 SEATS = 3  # sessions of a shared agent, pullers of a pulled one
 THREADS = 3

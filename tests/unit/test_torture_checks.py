@@ -5,9 +5,17 @@ import pytest
 from bench.torture.books import Books, Delivery, Key, Session
 from bench.torture.checks import check
 from bench.torture.eventlog import Event, Lives
+from bench.torture.forks import Undoing, Undone
 
 REQUEST = Key("acme/ben", "acme/ann", "ask")
 LATER_MS = 2_000
+SHARDS = 8
+
+
+def undone(had_failover: bool) -> Undone:
+    """All of the time, in all shards; or nothing."""
+    ever = Undoing(frozenset(range(SHARDS)), 0.0, float("inf"), 0.0)
+    return Undone([ever] if had_failover else [], SHARDS)
 
 
 def books_with_replies(*copies: tuple[str, str]) -> Books:
@@ -21,7 +29,7 @@ def books_with_replies(*copies: tuple[str, str]) -> Books:
 
 
 def broken(books: Books, had_failover: bool) -> list[str]:
-    return [breach.what for breach in check(books, {}, had_failover, 0.0)]
+    return [breach.what for breach in check(books, {}, undone(had_failover), 0.0)]
 
 
 @pytest.mark.parametrize(("had_failover", "found"), [(False, ["its requester got 2 replies"]), (True, [])])
@@ -49,7 +57,9 @@ def acked_twice(*receipts: str) -> tuple[Books, Lives]:
 
 
 def about_receipts(books: Books, lives: Lives, had_failover: bool) -> bool:
-    return any(breach.promise == "the sender learns the end" for breach in check(books, lives, had_failover, 0.0))
+    return any(
+        breach.promise == "the sender learns the end" for breach in check(books, lives, undone(had_failover), 0.0)
+    )
 
 
 def test_a_receipt_of_an_end_that_was_undone_may_come_before_the_right_one() -> None:
@@ -81,6 +91,6 @@ def test_what_comes_back_because_its_ack_was_undone_may_come_later_than_the_next
     deliver(first, "b.2", "10-0")
 
     def is_out_of_order(had_failover: bool) -> bool:
-        return any(breach.promise == "in order" for breach in check(books, {}, had_failover, 0.0))
+        return any(breach.promise == "in order" for breach in check(books, {}, undone(had_failover), 0.0))
 
     assert (is_out_of_order(True), is_out_of_order(False)) == (False, True)

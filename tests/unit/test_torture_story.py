@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from bench.torture.books import Key
-from bench.torture.story import LAST_WAKES_S, LONGEST_STOP_S, TOPOLOGIES, write_story
+from bench.torture.story import BACK_REST_S, GOES_BACK, LAST_WAKES_S, LONGEST_STOP_S, TOPOLOGIES, write_story
 from bench.torture.traffic import batches, members
 
 
@@ -46,3 +46,16 @@ def test_everybody_sends_what_the_seed_says_in_both_tenants() -> None:
         assert len(set(keys)) == len(keys)
         assert all(key == Key(key.to, member.address, key.id) for key in keys)
         assert {key.to.partition("/")[0] for key in keys} == {member.tenant}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_somebody_leaves_in_the_time_that_a_store_loses_and_is_away_when_it_has(topology: str) -> None:
+    for seed in range(20):
+        story = write_story(topology, seed, 60, goes_back=True)
+
+        back = [fault for fault in story if fault.kind in GOES_BACK]
+        assert back
+        for lost in back:
+            assert lost.end_s + BACK_REST_S <= 60
+            assert any(one.kind == "offline agent" and lost.at_s < one.at_s < lost.end_s < one.end_s - 10
+                       for one in story)  # fmt: skip
