@@ -13,7 +13,8 @@ RelayError
 ├── QueueFull            429  the mailbox is at its cap
 ├── RateLimited          429  the sender's token bucket is empty
 ├── StoreUnavailable     503  Redis is down, out of memory or failing over
-│   └── StoreRefused     503  it is there, and does not allow this call
+│   ├── StoreRefused     503  it is there, and does not allow this call
+│   └── NotReplicated    503  it has done this, and a failover may undo it
 └── ConfigurationError     –  the relay cannot start like this
 """
 
@@ -105,6 +106,14 @@ class StoreUnavailable(RelayError):
 
 class StoreRefused(StoreUnavailable):
     """The server answered the call with an error of its own."""
+
+
+class NotReplicated(StoreUnavailable):
+    """The master did it, and not enough replicas have it: it cannot be promised. `outcome` is what the master said."""
+
+    def __init__(self, outcome: Any) -> None:
+        super().__init__("it has not reached the replicas; the same id again is safe")
+        self.outcome = outcome
 
 
 class ConfigurationError(RelayError):

@@ -144,7 +144,18 @@ NEW_NUMBERS = Mutation(  # threads of a shard that has gone back go on where it 
     ),
     variant="regress",
 )
-MUTATIONS = (OWNER_CHECK, RECHECK, DEDUP_KEY, RECEIPT_OUTBOX, TAKEOVER, CREDITS, WITNESS, NEW_NUMBERS)
+GHOSTS = Mutation(  # a session that the store believes in again is left there
+    "ghosts",
+    (
+        Edit(
+            "relay/core/ghosts.py",
+            "            self._sessions.is_name_of_ours(name)\n",
+            "            False\n",
+        ),
+    ),
+    variant="regress",
+)
+MUTATIONS = (OWNER_CHECK, RECHECK, DEDUP_KEY, RECEIPT_OUTBOX, TAKEOVER, CREDITS, WITNESS, NEW_NUMBERS, GHOSTS)
 
 
 def mutated(mutation: Mutation, folder: Path) -> Path:

@@ -28,7 +28,7 @@ from relay.store.callbacks import answer_to
 from relay.store.draft import Draft
 from relay.store.outcomes import AcceptOutcome, Blocked, Duplicate, Full, Rationed, Stored, Unavailable, Unknown
 from relay.store.rates import MESSAGE
-from relay.store.settle import MAX_PARTS
+from relay.store.settle import MAX_PARTS, UNCONFIRMED
 from relay.store.store import Store
 from relay.telemetry import tracing
 from relay.telemetry.logs import LIFE
@@ -115,10 +115,17 @@ def _rationed(draft: Draft, rationed: Rationed) -> RateLimited:
     return RateLimited(message, retry_after_ms=rationed.retry_after_ms)
 
 
+def maybe_settled() -> StoreUnavailable:
+    """What a holder is told when nobody can promise the outcome."""
+    return StoreUnavailable("it may or may not be settled; the same again is safe")
+
+
 def not_held(code: str) -> RelayError:
     """Why an entry could not be settled, from the word of the script."""
     if code == "not_found":
         return NotFound("no such entry")
+    if code == UNCONFIRMED:
+        return maybe_settled()
     return LockLost("somebody else holds the entry, or nobody does")
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 from relay.core.agent_link import AgentLink
 from relay.core.delivery import DeliveryPump
-from relay.core.intake import no_more_parts, not_granted, not_held
+from relay.core.intake import maybe_settled, no_more_parts, not_granted, not_held
 from relay.core.lifecycle import note_settled
 from relay.core.reply_buffer import ReplyBuffer
 from relay.core.spending import Spending
-from relay.errors import Malformed, StoreUnavailable
+from relay.errors import Malformed
 from relay.protocol.frames import Ack, Nack, Release, Reply, Touch, frame
 from relay.protocol.message import opaque
 from relay.store.rates import SETTLING
@@ -22,7 +22,8 @@ from relay.telemetry.metrics import Metrics
 class SessionSettling:
     """Acks, nacks, releases, touches and replies of one session, carried out in the order in which they came.
 
-    A refused entry is always answered. A settled one is answered only if the client asked for it.
+    A refused entry is always answered. A settled one is answered only if the client asked for it. What the master has
+    settled makes room in the window, also while no replica has it: a client is served on through a failover.
     """
 
     __slots__ = (
@@ -123,9 +124,8 @@ class SessionSettling:
 
     def _settled(self, how: str, entries: list[str], refusals: dict[str, str] | None, confirm: bool) -> None:
         if refusals is None:
-            away = StoreUnavailable("it may or may not be settled; the same again is safe")
             for entry in entries:
-                self._replies.refuse_entry(away, entry)
+                self._replies.refuse_entry(maybe_settled(), entry)
             return
         held_s = self._let_go(how, entries, refusals)
         note_settled(self._metrics, how, self._link.address, entries, refusals, held_s)

@@ -1,11 +1,12 @@
 """Settling: ack, nack, release, touch and reply, each executed once, in the order of the requests."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import orjson
 
+from relay.errors import NotReplicated
 from relay.protocol.columns import escape
 from relay.protocol.entry import parse_entry
 from relay.settings import Settings
@@ -28,7 +29,8 @@ SPECIAL_S = 10.0  # for so long the acks of a mailbox that was not as believed a
 
 How = Literal["ack", "nack", "release", "touch"]
 Extra = tuple[bool | int | str, ...]
-Refusals = dict[str, str]  # handle -> "lock_lost" or "not_found"
+Refusals = dict[str, str]  # handle -> "lock_lost", "not_found" or UNCONFIRMED
+UNCONFIRMED = "unconfirmed"  # its holder does not hold it any more, unless a failover undoes that
 
 
 class Settlement:
@@ -75,6 +77,10 @@ class Settlement:
     def fail(self) -> None:
         self.answer(None)
 
+    def is_unconfirmed(self) -> None:
+        """The master did it. What is touched is still held."""
+        self.answer(None if self.how == "touch" else dict.fromkeys(self.entries, UNCONFIRMED))
+
 
 class ReplyStep:
     """A reply to a request. `answer` gets the outcome as reply.lua words it, or "unavailable"."""
@@ -108,6 +114,9 @@ class ReplyStep:
 
     def fail(self) -> None:
         self.answer("unavailable")
+
+    def is_unconfirmed(self) -> None:
+        self.fail()
 
 
 Step = Settlement | ReplyStep
@@ -186,6 +195,10 @@ class Settling:
         )
 
     def _done(self, steps: list[Step], outcome: Outcome) -> None:
+        if isinstance(outcome, NotReplicated) and not _must_be_put_back(steps, outcome.outcome):
+            for step in steps:
+                step.is_unconfirmed()
+            return
         if isinstance(outcome, Exception):
             for step in steps:
                 step.fail()
@@ -204,7 +217,7 @@ class Settling:
 
     def _done_plainly(self, acks: list[Settlement], outcome: list[Any]) -> None:
         shard = self._keys.shard(acks[0].address)
-        if outcome[0] == b"acked":
+        if not _must_be_put_back(acks, outcome):
             self._witness.promised(shard, outcome[1])
             for n in range(2, len(outcome), 2):
                 self._receipts.forward(shard, outcome[n], [b"receipts", outcome[n + 1]])
@@ -217,6 +230,11 @@ class Settling:
         for ack in acks:
             ack.how = "ack"
         self._queue.put_back(shard, list(acks))
+
+
+def _must_be_put_back(steps: Sequence[Step], outcome: list[Any]) -> bool:
+    """Whether ack_plain.lua has changed nothing, because the state was not as believed."""
+    return steps[0].how == PLAIN and outcome[0] != b"acked"
 
 
 def _by_holder(acks: list[Settlement]) -> dict[tuple[str, str], list[Settlement]]:

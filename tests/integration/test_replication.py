@@ -9,7 +9,7 @@ import pytest
 from relay.errors import ConfigurationError, StoreUnavailable
 from relay.settings import Settings
 from relay.store.redis import master as lines
-from relay.store.settle import Settlement
+from relay.store.settle import UNCONFIRMED, Extra, How, Settlement, failure
 from relay.store.store import open_store
 from tests.builders import ALICE, BOB, NOON_MS, a_message, open_desk
 from tests.servers import HOST, RealCluster, RealServer
@@ -79,7 +79,13 @@ async def test_reading_needs_no_replica(master: RealServer, replica: RealServer)
         assert taken.entry
 
 
-async def test_a_settlement_that_no_replica_has_is_not_confirmed(master: RealServer, replica: RealServer) -> None:
+@pytest.mark.parametrize(
+    ("how", "extra", "let_go"),
+    [("ack", (), True), ("nack", failure("", True, 0), True), ("release", (), True), ("touch", (60_000,), False)],
+)
+async def test_a_settlement_that_no_replica_has_is_not_confirmed_and_makes_room(
+    master: RealServer, replica: RealServer, how: How, extra: Extra, let_go: bool
+) -> None:
     async with open_desk(master, durability="replica") as desk:
         session = await desk.join(BOB)
         await desk.send_one(a_message("m-1"))
@@ -88,11 +94,9 @@ async def test_a_settlement_that_no_replica_has_is_not_confirmed(master: RealSer
 
         answers: asyncio.Queue[dict[str, str] | None] = asyncio.Queue()
         entries = [taken.entry]
-        desk.store.settling.settle(
-            Settlement("ack", BOB, session.name, entries, answers.put_nowait, backlog_end=session.backlog_end)
-        )
+        desk.store.settling.settle(Settlement(how, BOB, session.name, entries, answers.put_nowait, extra=extra))
 
-        assert await answers.get() is None
+        assert await answers.get() == ({taken.entry: UNCONFIRMED} if let_go else None)
 
 
 REPLY = f'{ALICE}\t{BOB}\task\t{NOON_MS + 60_000}\tend\t2\t"done"'

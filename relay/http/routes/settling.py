@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import Meta, field
 
 from relay.core.instance import Instance
-from relay.core.intake import no_more_parts, not_granted, not_held, pay, spend
+from relay.core.intake import maybe_settled, no_more_parts, not_granted, not_held, pay, spend
 from relay.core.lifecycle import is_followed, note_settled, recall
 from relay.errors import (
     LockLost,
@@ -110,7 +110,7 @@ async def settle_entries(
         await recall(instance.store, address, entries)
     refused = await answer_to(ask)
     if refused is None:
-        raise StoreUnavailable("it may or may not be settled; the same again is safe")
+        raise maybe_settled()
     acked = [token for entry, token in entries.items() if how == "ack" and entry not in refused]
     held_s = [token.held_ms(instance.store.clock.now_ms()) / 1_000 for token in acked]
     note_settled(instance.metrics, how, address, entries.keys(), refused, held_s)

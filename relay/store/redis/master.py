@@ -10,7 +10,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from relay.errors import StoreRefused, StoreUnavailable
+from relay.errors import NotReplicated, StoreRefused, StoreUnavailable
 from relay.store.redis.command import Command, Outcome
 from relay.store.redis.connect import Server
 from relay.store.redis.link import Ask, Link
@@ -279,7 +279,7 @@ class Master:
                     continue
                 outcome = _as_unavailable(why)
             elif self._is_short and command.must_last:
-                outcome = StoreUnavailable("it has not reached the replicas; the same id again is safe")
+                outcome = NotReplicated(outcome)
             self._hand_out(command, outcome)
         return again
 
