@@ -185,7 +185,7 @@ class Run:
         breaches = [breach for breach in breaches if not is_excused(breach, scene.books, undone)]
         outcome = Outcome(scene.books.counts["accepted"], stage.done, breaches, counts=dict(scene.books.counts))
         outcome.stalls = report.stalls(scene.books, stage.done)
-        breaches += report.stuck(outcome.stalls, self._variant.patience)
+        breaches += report.stuck(self._name, outcome.stalls, self._variant.patience)
         self._progress.close()
         title = f"{self._name}, seed {self._seed}, {self._seconds:.0f} s, {len(stage.done)} faults"
         report.print_summary(self._console, title, scene.books, outcome.stalls, undone)

@@ -92,6 +92,12 @@ BESIDE_IT = (
 TOPOLOGIES = tuple(STORE_KINDS)
 
 
+def lasts_s(topology: str, kind: str) -> float:
+    """For how long a fault of this kind is on, at most."""
+    kinds = (*KINDS, *STORE_KINDS[topology], *BACK_KINDS[topology])
+    return next((one.longest_s for one in kinds if one.name == kind), 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that is broken: what, which one of its kind, from when on and for how long."""
