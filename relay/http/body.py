@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import traceback
 from typing import TypeVar
 
 import msgspec
@@ -56,6 +57,9 @@ async def read_text(request: web.Request) -> str:
             data = await request.read()
     except TimeoutError:
         raise SlowBody(f"the body did not come within {BODY_WITHIN_S:.0f} s") from None
+    except OSError as error:  # the client has gone, and the error and what has come know each other
+        traceback.clear_frames(error.__traceback__)
+        raise
     try:
         return data.decode()
     except UnicodeDecodeError:

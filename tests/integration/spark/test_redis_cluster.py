@@ -58,7 +58,7 @@ def test_the_books_of_a_cluster_balance_and_its_mailboxes_come_back(
     before = waiting(cluster)
 
     assert archive.main(["--once", "--out", str(archived)]) == 0
-    assert audited(capsys, archived) == (0, BOOKS | {"exceptions": []})
+    assert audited(capsys, archived) == (0, BOOKS | {"kinds": {}, "exceptions": []})
     assert dump.main(["--out", str(dumped)]) == 0
     asyncio.run(everything_is_wiped(cluster))
     wiped = waiting(cluster)
