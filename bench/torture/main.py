@@ -240,7 +240,7 @@ def main(topology: str, seed: int | None, minutes: float, variant: str) -> int:
     """The command: prints how it goes. Returns the exit code."""
     console = Console(stderr=True, soft_wrap=True)
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also if a shell has it ignore SIGINT
     folder = Path(tempfile.mkdtemp(prefix="relay-torture-"))
     try:
         outcome = torture(topology, seed, minutes * 60, folder, console, variant=variant)
