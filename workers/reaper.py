@@ -18,7 +18,6 @@ class Reaper:
 
     def __init__(self) -> None:
         self._sessions: dict[int, str] = {}  # shard -> the cursor among its sessions
-        self._windows: dict[int, str] = {}
 
     async def reap_shard(self, store: Store, shard: int, now_ms: int) -> int:
         """Returns how many sessions were ended."""
@@ -33,8 +32,6 @@ class Reaper:
         self._sessions[shard] = cursor
         for instance in dead & await _dead(store, shard, now_ms):
             await store.presence.forget_instance(shard, instance)
-        windows = self._windows.get(shard, "0")
-        self._windows[shard] = await store.presence.forget_windows(shard, windows, PAGE)
         return ended
 
 

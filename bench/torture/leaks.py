@@ -16,9 +16,7 @@ from bench.torture.topology import Client
 
 # Of a shard: what must be empty when there are no messages and no sessions. `waiting` is not among them: it may name a
 # mailbox of several lanes that is empty, and the sweeper sees to it.
-EMPTY = frozenset(
-    ("ids", "due", "failures", "threads", "presence", "windows", "shadows", "shadowed", "owed", "owing", "parts")
-)
+EMPTY = frozenset(("ids", "due", "failures", "threads", "presence", "shadows", "shadowed", "owed", "owing", "parts"))
 MUST_END = frozenset(("ended", "seqs", "forwarded", "task", "tasks", "tasksizes"))
 SUMS = re.compile(r".*\t(messages|bytes|online|dead)")
 STATES = ("~ready", "~parked")  # consumers that are not somebody

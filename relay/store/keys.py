@@ -123,17 +123,13 @@ class Keys:
         """HASH: address -> its sessions."""
         return self.tag(shard) + "presence"
 
-    def windows(self, shard: int) -> str:
-        """HASH: session -> how many unconfirmed messages its client will hold."""
-        return self.tag(shard) + "windows"
-
     def paused(self, shard: int) -> str:
         """HASH: address or tenant -> by whom, since when, why delivery is paused."""
         return self.tag(shard) + "paused"
 
     def state_keys(self, shard: int) -> list[str]:
         """The keys that scripts with states.lua need besides the shard's keys, in its order."""
-        return [self.windows(shard), self.paused(shard)]
+        return [self.paused(shard)]
 
     def instances(self, shard: int) -> str:
         """HASH: instance -> until when it is believed to be alive."""

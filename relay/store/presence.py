@@ -11,8 +11,7 @@ from relay.store.keys import ALL_LANES
 from relay.store.receipts import Receipts
 from relay.store.redis.batcher import ShardBatcher
 from relay.store.redis.encoder import ScriptEncoder, keyed_packet
-from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
-from relay.store.redis.resp import encode_command
+from relay.store.redis.pipeline import CommandPipeline, Outcome
 from relay.store.redis.scripts import script
 
 
@@ -47,6 +46,7 @@ class Arrival:
     lease_ms: int
     next_active_at_ms: int
     asked_ms: int
+    window: int | str  # "" if its client has not said
     answer: Callable[[Joined | Exception], None]
 
 
@@ -87,10 +87,8 @@ class Presence:
         shard = self._keys.shard(address)
 
         def ask(answer: Callable[[Joined | Exception], None]) -> None:
-            arrival = Arrival(address, session, mode, lease_ms, next_active_at_ms or 0, asked_ms, answer)
-            self._joins.put(shard, arrival)
-            if window is not None:
-                self._note("HSET", self._keys.windows(shard), session, window)
+            since = (lease_ms, next_active_at_ms or 0, asked_ms)
+            self._joins.put(shard, Arrival(address, session, mode, *since, "" if window is None else window, answer))
 
         return await answer_or_raise(ask)
 
@@ -100,13 +98,8 @@ class Presence:
 
         def ask(answer: Callable[[bool | Exception], None]) -> None:
             self._leaves.put(shard, Departure(address, session, reason, next_active_at_ms or 0, answer))
-            self._note("HDEL", self._keys.windows(shard), session)
 
         return await answer_or_raise(ask)
-
-    def _note(self, *words: str | int) -> None:
-        """A command that nobody waits for: it only serves to explain why something waits."""
-        self._pipeline.submit(Command(encode_command(*words), lambda _: None))
 
     def _encode_join(self, shard: int, arrivals: list[Arrival]) -> bytes:
         mailboxes = [
@@ -118,6 +111,7 @@ class Presence:
                 arrival.lease_ms,
                 arrival.next_active_at_ms,
                 arrival.asked_ms,
+                arrival.window,
             ]
             for arrival in arrivals
         ]
@@ -191,18 +185,6 @@ class Presence:
 
     async def forget_instance(self, shard: int, instance: str) -> None:
         await self._pipeline.command("HDEL", self._keys.instances(shard), instance)
-
-    async def forget_windows(self, shard: int, cursor: str, count: int) -> str:
-        """Drops what is noted of sessions whose instance is gone, also of those that were replaced before it went.
-
-        Looks at a page of them; the cursor is "0" at the end."""
-        key = self._keys.windows(shard)
-        following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", count)
-        noted = [session.decode() for session in flat[::2]]
-        known = await self.instances(shard)  # read last: whoever has a window is known by then
-        if gone := [session for session in noted if session.partition(".")[0] not in known]:
-            await self._pipeline.command("HDEL", key, *gone)
-        return str(following.decode())
 
     # -- looking
 

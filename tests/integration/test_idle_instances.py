@@ -23,20 +23,6 @@ async def test_the_last_call_of_an_instance_is_forgotten_after_an_hour(desk: Des
     assert desk.redis.hkeys(key) == []
 
 
-async def test_the_window_of_a_replaced_session_is_forgotten_with_its_instance(desk: Desk) -> None:
-    presence, key = desk.store.presence, desk.keys.windows(0)
-    await presence.join(BOB, "killed.1", "exclusive", 1_000, None, window=5)
-    await presence.join(BOB, "living.1", "exclusive", 60_000, None, window=5)
-
-    await reaper.Reaper().reap_shard(desk.store, 0, desk.clock.now_ms())
-    kept = desk.redis.hkeys(key)
-    desk.clock.advance(2)
-    await reaper.Reaper().reap_shard(desk.store, 0, desk.clock.now_ms())
-
-    assert sorted(kept) == ["killed.1", "living.1"]
-    assert desk.redis.hkeys(key) == ["living.1"]
-
-
 MANY = 600  # more than a page, and than a server keeps in one block
 
 

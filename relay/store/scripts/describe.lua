@@ -3,9 +3,8 @@
 -- Uses shard, mailboxes, shadows, states
 --
 -- KEYS  SHARD
---       27 windows  HASH  see states
---       28 paused   HASH  see states
---       29+ per agent: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
+--       27 paused  HASH  see states
+--       28+ per agent: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         viewer        who asks: to one whom an agent has blocked, its shadows are mail; "" to see what there is
 --         most_sessions how many sessions of an agent are told
@@ -32,11 +31,11 @@ end
 -- sessions_of: who serves a mailbox, flat.
 local function sessions_of(lines, by_consumer)
   local flat = {}
-  for session, mode in string.gmatch(lines or '', '([^\t\n]+)\t([^\t\n]*)') do
+  for session, mode, window in string.gmatch(lines or '', SESSION) do
     if #flat == 5 * most_sessions then break end
     flat[#flat + 1] = session
     flat[#flat + 1] = mode
-    flat[#flat + 1] = tonumber(redis.call('HGET', windows, session)) or -1
+    flat[#flat + 1] = tonumber(window) or -1
     flat[#flat + 1] = by_consumer[session] or 0
     flat[#flat + 1] = is_alive(session) and 1 or 0
   end

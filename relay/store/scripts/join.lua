@@ -8,9 +8,9 @@
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         exchange, part
---         mailboxes     each {address, priorities, session, mode, lease_ms, next_active_at_ms or 0, asked_ms}, where
---                       lease_ms is how long its instance is believed to be alive if that is not known yet, and
---                       asked_ms when its client asked to be served
+--         mailboxes     each {address, priorities, session, mode, lease_ms, next_active_at_ms or 0, asked_ms, window or ""}, where
+--                       lease_ms is how long its instance is believed to be alive if that is not known yet, asked_ms
+--                       when its client asked to be served, and window how many unconfirmed messages that will hold
 -- Returns {outbox entry or "", its fields, joined, its entry in the event log or ""} with joined per mailbox "late" if a session that it would replace
 --         asked after it, else
 --         {depth, bytes, accepted_at of the oldest or -1, last id that is there now}
@@ -54,7 +54,7 @@ end
 local function sort_out(sessions, session, mode, asked_ms)
   local staying, leaving = {}, {}
   for line in string.gmatch(sessions or '', '[^\n]+') do
-    local other, other_mode, other_asked_ms = string.match(line, '^([^\t]+)\t([^\t]+)\t?(%d*)$')
+    local other, other_mode, other_asked_ms = string.match(line, '^([^\t]+)\t([^\t]+)\t?(%d*)')
     local alive = is_alive(other)
     if other == session then
       -- It is here already, and joins again.
@@ -95,12 +95,12 @@ end
 return once(exchange, part, function()
   local joined = {}
   for m, mailbox, boxes in each(mailboxes, FENCED_KEYS, 0) do
-    local address, priorities, session, mode, lease_ms, next_active, asked_ms = unpack(mailbox)
+    local address, priorities, session, mode, lease_ms, next_active, asked_ms, window = unpack(mailbox)
     local sessions = redis.call('HGET', presence, address)
     local staying, leaving = sort_out(sessions, session, mode, asked_ms)
     if staying then
       for _, other in ipairs(leaving) do replace(address, boxes, priorities, other) end
-      staying[#staying + 1] = session .. '\t' .. mode .. '\t' .. text(asked_ms)
+      staying[#staying + 1] = table.concat({session, mode, text(asked_ms), window}, '\t')
       if not sessions then tally(tenant_of(address), 'online', 1) end
       if mode == 'sender' then next_active = back_at(address) end
       redis.call('HSET', presence, address, table.concat(staying, '\n'))

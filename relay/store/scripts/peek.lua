@@ -3,9 +3,8 @@
 -- Uses shard, walking, states
 --
 -- KEYS  SHARD
---       27 windows  HASH  see states
---       28 paused   HASH  see states
---       29+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
+--       27 paused  HASH  see states
+--       28+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         address       whose mailbox it is
 --         lane index    where to go on

@@ -3,9 +3,8 @@
 -- Uses shard, shadows, states
 --
 -- KEYS  SHARD
---       27 windows  HASH  see states
---       28 paused   HASH  see states
---       29+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
+--       27 paused  HASH  see states
+--       28+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
 -- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
 --         message key
 -- Returns {"queued" | "held" | "delayed", entry, attempt, accepted_at, why, until_ms or -1, holder or "", held since or -1,

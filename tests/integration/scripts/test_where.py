@@ -186,7 +186,6 @@ async def test_a_full_window_is_the_reason_while_it_is_full(desk: Desk) -> None:
     await desk.leave(bob)
 
     assert (full.why, free.why) == ("window of its session full", "next in line")
-    assert desk.redis.hgetall(desk.keys.windows(0)) == {}
 
 
 async def test_one_of_several_sessions_with_room_is_enough(desk: Desk) -> None:

@@ -1,11 +1,11 @@
 -- states: where a message is, why it is not delivered yet, and until when.
 --
 -- Scripts that say `-- Uses shard, states` have this text put before them, after shard. Their own KEYS begin with
---       27 windows  HASH  session -> how many unconfirmed messages its client will hold
---       28 paused   HASH  address or tenant -> by whom, since when, why delivery is paused
+--       27 paused  HASH  address or tenant -> by whom, since when, why delivery is paused
 
-local windows, paused = unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + 2)
-local STATE_KEYS = SHARD_KEYS + 2
+local paused = KEYS[SHARD_KEYS + 1]
+local STATE_KEYS = SHARD_KEYS + 1
+local SESSION = '([^\t\n]+)\t([^\t\n]*)\t?%d*\t?(%d*)'  -- of presence: name, mode, when it asked, its window
 local MOST_DUE = 1000  -- of the shard that are looked through for what is delayed
 
 -- pause_of: the pause that keeps a mailbox from being delivered, its own or its tenant's, and which; nil if there is none.
@@ -33,10 +33,9 @@ end
 local function why_waiting(address, sessions, by_consumer)
   if pause_of(address) then return 'paused' end
   local is_served = false
-  for session, mode in string.gmatch(sessions or '', '([^\t\n]+)\t([^\t\n]*)') do
+  for session, mode, window in string.gmatch(sessions or '', SESSION) do
     if mode ~= 'sender' and is_alive(session) then
-      local window = tonumber(redis.call('HGET', windows, session))
-      if not window or (by_consumer[session] or 0) < window then return 'next in line' end
+      if window == '' or (by_consumer[session] or 0) < tonumber(window) then return 'next in line' end
       is_served = true
     end
   end
