@@ -13,12 +13,12 @@ from msgspec import Raw
 from bench.load import PAYLOAD
 from relay.protocol.message import Message
 from relay.settings import Settings
-from relay.store.draft import Draft
-from relay.store.outcomes import AcceptOutcome, Stored
-from relay.store.receipts import ReceiptBatch
-from relay.store.settle import Settlement
+from relay.store.mailbox.outcomes import AcceptOutcome, Stored
+from relay.store.mailbox.settle import Settlement
+from relay.store.mailbox.take import TakeAnswer, TakeRequest, TakeResult
+from relay.store.record.draft import Draft
+from relay.store.replies.receipts import ReceiptBatch
 from relay.store.store import Store, open_store
-from relay.store.take import TakeAnswer, TakeRequest, TakeResult
 
 DRIVERS = 2
 MAILBOXES = 50  # for each driver

@@ -24,8 +24,8 @@ import click
 from bench.killed_clients import STOP, THREADS
 from bench.servers import HOST, free_port
 from relay.auth import Tokens
-from relay.cli.embedded import ServerProcess, server_program
-from relay.cli.lifeline import Child
+from relay.cli.up.embedded import ServerProcess, server_program
+from relay.cli.up.lifeline import Child
 from relay.settings import Settings
 
 SECRET = "a secret for tests that is long enough"

@@ -13,7 +13,7 @@ import click
 
 from bench.servers import RealServer
 from relay.store.keys import Keys
-from relay.store.redis.slots import slot_of
+from relay.store.redis.servers.slots import slot_of
 from tests.clusters import Cluster, say
 from tests.flows import Flow, flowing, shard_pairs
 from tests.system.conftest import SECRET, Relay

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from relay.protocol.message import Message
-from relay.store.draft import Draft
-from relay.store.outcomes import AcceptOutcome, Stored
+from relay.store.mailbox.outcomes import AcceptOutcome, Stored
+from relay.store.record.draft import Draft
 from relay.store.store import Store
 
 AT_ONCE = 1_000  # then the pipeline gets a turn

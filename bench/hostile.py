@@ -18,7 +18,7 @@ import uvloop
 from bench.load import Latencies, Load, percentile
 from bench.stand import Stand, resident_bytes, stand
 from relay.auth import Tokens
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 
 PAIRS = 20
 PER_S = 50.0

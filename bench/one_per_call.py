@@ -1,9 +1,10 @@
 """The same relay with one message a call: what gathering is worth. Run like `relay serve`."""
 
 from relay.cli import main
-from relay.core import delivery
-from relay.store.redis import batcher, master, masters, ordered_batcher
+from relay.core.session import delivery
+from relay.store.redis import batcher, ordered_batcher
 from relay.store.redis.command import Command
+from relay.store.redis.servers import master, masters
 
 
 class OnePerExchange(master.Master):

@@ -19,7 +19,7 @@ from typing import Any
 import click
 import redis
 
-from relay.cli.embedded import ServerProcess, server_program
+from relay.cli.up.embedded import ServerProcess, server_program
 from spark.sources.events import MAX_ROWS_PER_BATCH
 
 SHARDS = 64

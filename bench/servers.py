@@ -17,7 +17,7 @@ from typing import Self
 
 import redis
 
-from relay.cli.embedded import ServerProcess, server_program
+from relay.cli.up.embedded import ServerProcess, server_program
 
 HOST = "127.0.0.1"
 # Below the ports that systems give to outgoing connections: none of those can take the port of a server that restarts,

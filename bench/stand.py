@@ -12,8 +12,8 @@ from pathlib import Path
 
 import redis
 
-from relay.cli.embedded import embedded_server, load_or_create_secret
-from relay.cli.lifeline import Child
+from relay.cli.up.embedded import embedded_server, load_or_create_secret
+from relay.cli.up.lifeline import Child
 from relay.settings import Settings
 
 _SERVING = re.compile(r"url=http://[^:]+:(\d+)")

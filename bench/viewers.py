@@ -19,7 +19,7 @@ from bench.load import BATCH, Load
 from bench.scale import fill
 from bench.stand import Stand, stand
 from relay.auth import Tokens
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 from relay.http.routes.dashboard import FILES
 from relay.store.store import open_store
 

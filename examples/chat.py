@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from relay.client import Agent, Message
-from relay.client.link import Relay
+from relay.client.connection.link import Relay
 
 
 async def chat(relay: str | Relay, token: str, peer: str, lines: list[str], folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from relay.client import Agent, Key, Message, SealingKey, Security
-from relay.client.link import Relay
+from relay.client.connection.link import Relay
 
 
 async def main(relay: str | Relay, alices_token: str, bobs_token: str) -> None:

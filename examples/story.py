@@ -5,7 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from relay.client import Agent, Message
-from relay.client.link import Relay
+from relay.client.connection.link import Relay
 
 
 async def main(relay: str | Relay, alices_token: str, bobs_token: str) -> None:

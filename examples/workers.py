@@ -5,7 +5,7 @@ import sys
 from typing import TypedDict
 
 from relay.client import Agent, Message, Reject, Retry
-from relay.client.link import Relay
+from relay.client.connection.link import Relay
 
 
 class Job(TypedDict):

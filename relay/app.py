@@ -12,7 +12,7 @@ from aiohttp import web
 from relay.a2a import card, rpc
 from relay.a2a.following import STORYTELLING, Storytelling
 from relay.auth import Tokens
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.errors import Forbidden, Malformed, StoreUnavailable, cannot_listen
 from relay.http import answer_budget, auth, cors, errors, measuring, openapi
 from relay.http.app_keys import INSTANCE, LONG_POLLS, TOKENS
@@ -36,8 +36,8 @@ from relay.http.routes import (
     stats,
     tasks,
 )
-from relay.open_files import ConnectionLimits, connection_limits, raise_limit
-from relay.server import Runner
+from relay.server.connections import Runner
+from relay.server.open_files import ConnectionLimits, connection_limits, raise_limit
 from relay.settings import Settings
 from relay.store.store import Store, open_store
 from relay.telemetry.metrics import Metrics

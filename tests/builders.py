@@ -12,22 +12,22 @@ import redis
 from msgspec import Raw
 from msgspec.structs import astuple
 
-from relay.core.deliver_frame import delivery
+from relay.core.session.deliver_frame import delivery
 from relay.protocol.message import Message
 from relay.settings import Settings
+from relay.store.agents.presence import Joined
 from relay.store.clock import Clock
-from relay.store.draft import Draft
-from relay.store.events import columns_of
 from relay.store.keys import ALL_LANES
-from relay.store.outcomes import AcceptOutcome
-from relay.store.presence import Joined
-from relay.store.receipt_lines import as_json
+from relay.store.mailbox.outcomes import AcceptOutcome
+from relay.store.mailbox.settle import ReplyStep, Settlement, failure
+from relay.store.mailbox.take import NotTaken, TakeAnswer, TakeRequest
+from relay.store.record.draft import Draft
+from relay.store.record.events import columns_of
+from relay.store.record.receipt_lines import as_json
+from relay.store.record.taken import Taken
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.scripts import script
-from relay.store.settle import ReplyStep, Settlement, failure
 from relay.store.store import Store, open_store
-from relay.store.take import NotTaken, TakeAnswer, TakeRequest
-from relay.store.taken import Taken
 from tests.clusters import Cluster
 from tests.servers import RealServer
 

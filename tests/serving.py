@@ -9,7 +9,7 @@ from aiohttp import web
 
 from relay.app import make_app
 from relay.http.app_keys import INSTANCE
-from relay.server import Runner
+from relay.server.connections import Runner
 from relay.settings import Settings
 from relay.store.store import open_store
 

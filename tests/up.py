@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 from tests.servers import free_port
 
 WITHIN_S = 90.0

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from relay.settings import Settings
-from relay.store.agents import Description
-from relay.store.anomalies import Anomaly
-from relay.store.snapshots import ALL_TENANTS
+from relay.store.agents.agents import Description
 from relay.store.store import Store
+from relay.store.watching.anomalies import Anomaly
+from relay.store.watching.snapshots import ALL_TENANTS
 from relay.store.witness import Regress
 from workers import rules
 from workers.tallies import Notable, Tallies, TenantTally

@@ -3,7 +3,7 @@
 import logging
 from collections import Counter
 
-from relay.store.events import parse
+from relay.store.record.events import parse
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from relay.auth import Tokens
 from relay.errors import ConfigurationError, RelayError
 from relay.settings import Settings
-from relay.store.depth import Depth
 from relay.store.store import Store
+from relay.store.watching.depth import Depth
 from relay.telemetry.metrics import counter, labelled, registry
 from relay.telemetry.scraping import check_scraper
 

@@ -3,12 +3,12 @@
 import logging
 from collections import Counter
 
-from relay.store.agents import Description
-from relay.store.anomalies import Anomaly
-from relay.store.events import columns_of
-from relay.store.observing import Place, Places
-from relay.store.snapshots import ALL_TENANTS, Ranking
+from relay.store.agents.agents import Description
+from relay.store.record.events import columns_of
 from relay.store.store import Store
+from relay.store.watching.anomalies import Anomaly
+from relay.store.watching.observing import Place, Places
+from relay.store.watching.snapshots import ALL_TENANTS, Ranking
 from workers.anomalies import AnomalyWatch
 from workers.ends import EndsLog
 from workers.snapshots import oldest_of, ranking_of, shards_of, snapshot_of, whole_of, worth_a_snapshot

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from relay.store.anomalies import Anomaly
-from relay.store.holds import SessionHolds
+from relay.store.watching.anomalies import Anomaly
+from relay.store.watching.holds import SessionHolds
 from relay.store.witness import Regress
 from workers.tallies import Notable, SessionTally
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
 
-from relay.store.agents import Description
-from relay.store.depth import Depth
-from relay.store.snapshots import BusyAgent, Ranking, ShardLoad, Snapshot
+from relay.store.agents.agents import Description
+from relay.store.watching.depth import Depth
+from relay.store.watching.snapshots import BusyAgent, Ranking, ShardLoad, Snapshot
 from workers.tallies import AgentTally, ShardTally, Tallies, TenantTally
 
 MOST_TENANTS = 1_000  # that get a snapshot in one round

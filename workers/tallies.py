@@ -3,8 +3,8 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from relay.store.events import COLUMNS, ENDS_OF_DELIVERY, parse
-from relay.store.snapshots import Percentiles
+from relay.store.record.events import COLUMNS, ENDS_OF_DELIVERY, parse
+from relay.store.watching.snapshots import Percentiles
 
 MOST_NOTABLE = 1_000  # events of a tenant in one round that are kept one by one
 FAILED = frozenset(("nacked", "overdue", "released"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.servers import HOST
 from bench.stand import cpu_seconds, resident_bytes
-from relay.cli.embedded import ServerProcess
+from relay.cli.up.embedded import ServerProcess
 
 READY_WITHIN_S = 60.0
 POLL_S = 0.05

@@ -16,6 +16,7 @@ from bench.torture.main import Outcome, torture
 
 PACKAGES = ("relay", "workers", "bench")  # the command line is relay.cli, which knows the others
 SECONDS = {"mixed": 20.0, "regress": 36.0}  # by variant
+RECHECKING = "relay/core/presence/recheck.py"
 SEEDS = range(1, 6)  # a fault may just miss its moment: the first seed that notices is enough
 
 
@@ -54,17 +55,17 @@ OWNER_CHECK = Mutation(  # what is settled with a lease that has ended, or by a 
             "  row = row or pending(box, id, id, 1)[1]\n  if not row then return nil, 'lock_lost' end\n",
         ),
         Edit(
-            "relay/store/scripts/ack.lua",
+            "relay/store/scripts/mailbox/ack.lua",
             "    owned[id] = owned[id] or pending(box, id, id, 1, session)[1]\n",
             "    owned[id] = owned[id] or pending(box, id, id, 1)[1]\n",
         ),
         Edit(
-            "relay/store/scripts/ack.lua",
+            "relay/store/scripts/mailbox/ack.lua",
             "      if row and fields and (attempt == 0 or attempt == row[4]) then\n",
             "      if row and fields then\n",
         ),
         Edit(
-            "relay/store/scripts/ack_plain.lua",
+            "relay/store/scripts/mailbox/ack_plain.lua",
             "  if uses_lanes[m] or not is_held(box, ARGV[SESSION + m], first, i) then others[#others + 1] = m end\n",
             "  if uses_lanes[m] then others[#others + 1] = m end\n",
         ),
@@ -73,20 +74,24 @@ OWNER_CHECK = Mutation(  # what is settled with a lease that has ended, or by a 
 RECHECK = Mutation(  # what no wake told of is never looked for
     "re-check",
     (
-        Edit("relay/core/recheck.py", "            if has_mail and pushed_to in by_name:\n", "            if False:\n"),
-        Edit("relay/core/recheck.py", "            elif has_mail:\n", "            elif False:\n"),
+        Edit(
+            "relay/core/presence/recheck.py",
+            "            if has_mail and pushed_to in by_name:\n",
+            "            if False:\n",
+        ),
+        Edit("relay/core/presence/recheck.py", "            elif has_mail:\n", "            elif False:\n"),
     ),
 )
 DEDUP_KEY = Mutation(  # a message that is sent again is stored again
     "dedup key",
     (
         Edit(
-            "relay/store/scripts/accept.lua",
+            "relay/store/scripts/mailbox/accept.lua",
             "    if not entry then entry, how = ended_lately(i) end\n",
             "    entry = nil\n",
         ),
         Edit(
-            "relay/store/scripts/accept_plain.lua",
+            "relay/store/scripts/mailbox/accept_plain.lua",
             "    if here[i] or gone[i] or gone_before[i] then return false end\n",
             "\n",
         ),
@@ -106,7 +111,7 @@ TAKEOVER = Mutation(  # what a replaced session held stays with it
     "takeover",
     (
         Edit(
-            "relay/store/scripts/join.lua",
+            "relay/store/scripts/agents/join.lua",
             "    release_all(address, box, tonumber(string.sub(priorities, n, n)), other, 'replaced')\n",
             "\n",
         ),
@@ -116,7 +121,7 @@ CREDITS = Mutation(  # a session is pushed more than its window has room for
     "credits",
     (
         Edit(
-            "relay/store/scripts/accept_plain.lua",
+            "relay/store/scripts/mailbox/accept_plain.lua",
             "  local past = math.min(final, first + credits - 1)\n",
             "  local past = final\n",
         ),
@@ -126,7 +131,7 @@ WITNESS = Mutation(  # nobody looks whether the store has what it promised
     "witness",
     (
         Edit(
-            "relay/store/redis/master.py",
+            "relay/store/redis/servers/master.py",
             "            self.doubted.update(self._switchboard.shards_of(self))\n",
             "            pass\n",
         ),
@@ -148,7 +153,7 @@ GHOSTS = Mutation(  # a session that the store believes in again is left there
     "ghosts",
     (
         Edit(
-            "relay/core/ghosts.py",
+            "relay/core/presence/ghosts.py",
             "            self._sessions.is_name_of_ours(name)\n",
             "            False\n",
         ),

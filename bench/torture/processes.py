@@ -15,7 +15,7 @@ from typing import IO, Any
 import aiohttp
 
 from bench.stand import resident_bytes
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 
 READY_WITHIN_S = 60.0
 ENDS_WITHIN_S = 40.0

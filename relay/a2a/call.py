@@ -11,7 +11,7 @@ from relay.a2a.errors import InvalidParams
 from relay.a2a.following import FollowedTask, Follower
 from relay.a2a.forms import Json
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.http.app_keys import INSTANCE
 from relay.http.responses import json_response
 

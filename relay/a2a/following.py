@@ -15,14 +15,14 @@ from relay.a2a.errors import TaskNotFound, Unsupported
 from relay.a2a.forms import Json, readable
 from relay.a2a.task_story import Story
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.core.task_state import task_state
 from relay.errors import StoreUnavailable
 from relay.http.answer_budget import reserved
 from relay.http.long_poll import has_gone, wait_for
 from relay.http.sse import EventStream
+from relay.store.replies.tasks import Task
 from relay.store.store import Store
-from relay.store.tasks import Task
 
 LOOK_AGAIN_S = 2.0  # also how often a silent stream gives a sign of life: clients give up on less than 5 s
 LOOK_APART_S = 0.1  # parts that come faster are told together, for each look tells the whole story

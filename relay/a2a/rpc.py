@@ -26,7 +26,7 @@ from relay.http.body import read_text
 from relay.http.errors import SlowBody
 from relay.http.responses import json_response
 from relay.protocol.address import is_agent
-from relay.store.rates import LOOK
+from relay.store.agents.rates import LOOK
 
 routes = web.RouteTableDef()
 

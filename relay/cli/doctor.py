@@ -12,7 +12,7 @@ from rich.text import Text
 
 from relay import settings
 from relay.cli.commands import DEFAULT_TENANT, run
-from relay.cli.report import Column, Report, field, json_option
+from relay.cli.operators.report import Column, Report, field, json_option
 from relay.cli.stores import keys_by_settings, store_at_hand, url_of_store
 from relay.doctor.examine import MOST_MAILBOXES, Examined, examine
 from relay.doctor.finding import Finding, Severity

@@ -17,13 +17,15 @@ from rich.console import Console
 
 from relay import app, settings
 from relay.auth import SCOPES, Tokens
-from relay.cli import client, doctor, operator, supervisor
+from relay.cli import client, doctor
 from relay.cli.commands import DEFAULT_TENANT, Span, run
-from relay.cli.embedded import SECRET_FILE, embedded_server, load_or_create_secret, running_url
-from relay.cli.report import span
-from relay.cli.spark import spark
-from relay.cli.top import top
-from relay.cli.trace import trace
+from relay.cli.operators import operator
+from relay.cli.operators.report import span
+from relay.cli.operators.top import top
+from relay.cli.operators.trace import trace
+from relay.cli.pipeline.spark import spark
+from relay.cli.up import supervisor
+from relay.cli.up.embedded import SECRET_FILE, embedded_server, load_or_create_secret, running_url
 from relay.errors import ConfigurationError, Malformed, RelayError, StoreUnavailable
 from relay.protocol.address import address
 from relay.settings import Settings

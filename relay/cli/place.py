@@ -13,9 +13,9 @@ import click
 from relay import settings
 from relay.auth import Tokens
 from relay.cli.commands import DEFAULT_TENANT
-from relay.cli.embedded import SECRET_FILE
+from relay.cli.up.embedded import SECRET_FILE
 from relay.client import Agent, ClientError, Closed, Connecting, Live
-from relay.client.credentials import claims
+from relay.client.connection.credentials import claims
 from relay.errors import ConfigurationError, Malformed, RelayError
 from relay.protocol.address import address
 from relay.settings import Settings, env_name

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from relay.cli.embedded import running_url
+from relay.cli.up.embedded import running_url
 from relay.errors import ConfigurationError
 from relay.settings import Settings
 from relay.store.keys import Keys

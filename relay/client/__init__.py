@@ -1,6 +1,9 @@
 """The Python client: no message is lost on its way out, and none is handled twice."""
 
-from relay.client.agent import Agent
+from relay.client.agent.agent import Agent
+from relay.client.connection.frames import PresenceInfo, Side, SyncState
+from relay.client.connection.questions import Event
+from relay.client.connection.states import Connecting, Ended, Live, ReplacedBy, State
 from relay.client.errors import (
     CannotOpen,
     ClientError,
@@ -20,15 +23,12 @@ from relay.client.errors import (
     Unanswered,
     Unauthorized,
 )
-from relay.client.frames import PresenceInfo, Side, SyncState
-from relay.client.gaps import Gap
-from relay.client.keys import Key, SealingKey
-from relay.client.message import Message
-from relay.client.outcomes import Cancelled, Dead, Delivered, End, Expired
-from relay.client.questions import Event
-from relay.client.security import Security
-from relay.client.sent import Sent
-from relay.client.states import Connecting, Ended, Live, ReplacedBy, State
+from relay.client.inbox.gaps import Gap
+from relay.client.inbox.message import Message
+from relay.client.keys.keys import Key, SealingKey
+from relay.client.keys.security import Security
+from relay.client.outbox.outcomes import Cancelled, Dead, Delivered, End, Expired
+from relay.client.outbox.sent import Sent
 
 __all__ = [
     "Agent",

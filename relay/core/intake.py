@@ -24,11 +24,11 @@ from relay.errors import (
 from relay.protocol.address import tenant_of
 from relay.protocol.message import Message, parse_message
 from relay.settings import Settings
+from relay.store.agents.rates import MESSAGE
 from relay.store.callbacks import answer_to
-from relay.store.draft import Draft
-from relay.store.outcomes import AcceptOutcome, Blocked, Duplicate, Full, Rationed, Stored, Unavailable, Unknown
-from relay.store.rates import MESSAGE
-from relay.store.settle import MAX_PARTS, UNCONFIRMED
+from relay.store.mailbox.outcomes import AcceptOutcome, Blocked, Duplicate, Full, Rationed, Stored, Unavailable, Unknown
+from relay.store.mailbox.settle import MAX_PARTS, UNCONFIRMED
+from relay.store.record.draft import Draft
 from relay.store.store import Store
 from relay.telemetry import tracing
 from relay.telemetry.logs import LIFE

@@ -10,12 +10,12 @@ from msgspec import Struct
 
 from relay.errors import RelayError
 from relay.protocol.message import Message
-from relay.store.body import without_payload
-from relay.store.draft import Draft
-from relay.store.head import Head
-from relay.store.outcomes import AcceptOutcome
+from relay.store.mailbox.outcomes import AcceptOutcome
+from relay.store.record.body import without_payload
+from relay.store.record.draft import Draft
+from relay.store.record.head import Head
+from relay.store.record.taken import Taken, came_at_ms
 from relay.store.store import Store
-from relay.store.taken import Taken, came_at_ms
 from relay.telemetry import tracing
 from relay.telemetry.logs import LIFE
 from relay.telemetry.metrics import Metrics

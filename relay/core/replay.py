@@ -16,7 +16,7 @@ from relay.errors import ConfigurationError, Malformed, RelayError
 from relay.protocol.address import is_address
 from relay.protocol.message import Message
 from relay.settings import Settings
-from relay.store.body import parted, without_payload
+from relay.store.record.body import parted, without_payload
 from relay.store.store import Store
 from relay.telemetry.metrics import Metrics
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from relay.store.replies.tasks import Task
 from relay.store.store import Store
-from relay.store.tasks import Task
 
 REPLY_WITHIN_MS = 15_000  # an ack may be half of a reply, whose other half is on its way
 ENDS = frozenset(("replied", "acked", "dead", "expired", "cancelled"))

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Set
 
 from relay.doctor.finding import Finding, error, warning
 from relay.settings import Settings
-from relay.store.checkup import MailboxFaults, ShardFacts
 from relay.store.keys import SCHEMA, Keys, may_share
+from relay.store.watching.checkup import MailboxFaults, ShardFacts
 from relay.store.worker_leases import Round
 
 LATE_MS = 60_000  # what should have happened this long ago is not just about to

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from relay.doctor import data_checks, machine_checks
 from relay.doctor.finding import Finding
 from relay.doctor.server_checks import examine_server
-from relay.open_files import most_open_files
+from relay.server.open_files import most_open_files
 from relay.store.store import Store
 
 MOST_MAILBOXES = 20_000

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from relay.doctor.finding import Finding, warning
-from relay.open_files import RESERVED, SHARES, limits_within
+from relay.server.open_files import RESERVED, SHARES, limits_within
 from relay.settings import Settings
 
 

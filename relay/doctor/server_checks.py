@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from relay.doctor.finding import Finding, error, warning
 from relay.settings import Settings
-from relay.store.checkup import ServerFacts
+from relay.store.watching.checkup import ServerFacts
 
 MIB = 2**20
 OLDEST_VERSION = (7, 0)

@@ -10,7 +10,7 @@ from relay.core.output_budget import LARGEST_SHARE
 from relay.errors import RateLimited
 from relay.http.operation import Handler, operation_of
 from relay.http.query import Page
-from relay.server import ServerConnection
+from relay.server.connections import ServerConnection
 
 COME_BACK_MS = 1_000
 

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from relay.auth import Tokens
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.http.long_poll import LongPollLimit
 
 INSTANCE = web.AppKey("instance", Instance)

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from relay.auth import Identity
 from relay.errors import RateLimited
-from relay.server import ServerConnection
+from relay.server.connections import ServerConnection
 
 LOOK_AGAIN_S = 5.0  # a lost wake delays an answer by at most this
 MAX_LONG_POLLS = 100  # calls that wait, and streams, of one identity on one instance

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from relay.errors import RateLimited, RelayError
 from relay.http.query import Query
-from relay.store.rates import LOOK
+from relay.store.agents.rates import LOOK
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

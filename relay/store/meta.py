@@ -10,9 +10,9 @@ from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
 from relay.store.keys import SCHEMA, Keys, may_share
 from relay.store.redis.encoder import keyed_packet
-from relay.store.redis.master import Master
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
+from relay.store.redis.servers.master import Master
 from relay.store.witness import Regress, Witness
 
 REGRESSED = "regressed:"  # how the fields of `meta` begin that tell of shards

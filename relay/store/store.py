@@ -8,45 +8,45 @@ from contextlib import asynccontextmanager
 
 from relay.errors import StoreUnavailable
 from relay.settings import Settings
-from relay.store.accept import Accepting
-from relay.store.agents import Agents
-from relay.store.anomalies import Anomalies
-from relay.store.checkup import Checkup
+from relay.store.agents.agents import Agents
+from relay.store.agents.limits import Limits
+from relay.store.agents.pauses import Pauses
+from relay.store.agents.presence import Presence
+from relay.store.agents.rates import Rates
+from relay.store.agents.reaping import Reaping
+from relay.store.agents.roster import Roster
 from relay.store.clock import Clock
-from relay.store.deadletters import DeadLetters
-from relay.store.depth import Depths
-from relay.store.expiry import Expiry
-from relay.store.history import History
-from relay.store.holds import Holds
 from relay.store.keys import Keys
-from relay.store.lanes import Lanes
-from relay.store.leases import Leases
-from relay.store.limits import Limits
-from relay.store.lookup import MessageLookup
+from relay.store.mailbox.accept import Accepting
+from relay.store.mailbox.deadletters import DeadLetters
+from relay.store.mailbox.expiry import Expiry
+from relay.store.mailbox.lanes import Lanes
+from relay.store.mailbox.leases import Leases
+from relay.store.mailbox.lookup import MessageLookup
+from relay.store.mailbox.overdue import Overdue
+from relay.store.mailbox.settle import Settling
+from relay.store.mailbox.take import Taking
 from relay.store.memory import Memory
 from relay.store.meta import Meta, Safety
-from relay.store.observing import Observing
-from relay.store.overdue import Overdue
-from relay.store.pauses import Pauses
-from relay.store.presence import Presence
-from relay.store.rates import Rates
-from relay.store.reaping import Reaping
-from relay.store.receipts import Receipts
-from relay.store.redis.connect import Server, home_at
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
-from relay.store.redis.slots import slot_of
+from relay.store.redis.servers.connect import Server, home_at
+from relay.store.redis.servers.slots import slot_of
+from relay.store.redis.servers.topology import Topology
 from relay.store.redis.subscriber import WakeSubscriber
-from relay.store.redis.topology import Topology
-from relay.store.replies import Replies
-from relay.store.roster import Roster
-from relay.store.settle import Settling
-from relay.store.snapshots import Snapshots
-from relay.store.take import Taking
-from relay.store.tasks import Tasks
+from relay.store.replies.receipts import Receipts
+from relay.store.replies.replies import Replies
+from relay.store.replies.tasks import Tasks
 from relay.store.topics import TopicChannels
-from relay.store.trimming import Trimming
 from relay.store.wakes import Wakes, parse_wakes
+from relay.store.watching.anomalies import Anomalies
+from relay.store.watching.checkup import Checkup
+from relay.store.watching.depth import Depths
+from relay.store.watching.history import History
+from relay.store.watching.holds import Holds
+from relay.store.watching.observing import Observing
+from relay.store.watching.snapshots import Snapshots
+from relay.store.watching.trimming import Trimming
 from relay.store.witness import Witness
 from relay.store.worker_leases import WorkerLeases
 

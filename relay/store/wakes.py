@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from relay.store.taken import Taken
+from relay.store.record.taken import Taken
 
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from relay.store.redis.encoder import ScriptEncoder, keyed_packet
-from relay.store.redis.link import Ask
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
+from relay.store.redis.servers.link import Ask
 
 log = logging.getLogger(__name__)
 

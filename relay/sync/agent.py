@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from relay import client
 from relay.client import Event, Message, PresenceInfo, State, SyncState
-from relay.client.receiving import AnyHandler
-from relay.client.routes import Order
+from relay.client.agent.receiving import AnyHandler
+from relay.client.inbox.routes import Order
 from relay.sync.loop import LOOP, like
 from relay.sync.sent import Sent
 

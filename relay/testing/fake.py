@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from relay.client.agent import Agent
-from relay.client.link import Link
+from relay.client.agent.agent import Agent
+from relay.client.connection.link import Link
 from relay.testing.clock import HandClock
 from relay.testing.http import Answer, FakeHttp
 from relay.testing.identities import Identities

@@ -4,7 +4,7 @@ import base64
 import json
 from typing import Any
 
-from relay.client.credentials import claims
+from relay.client.connection.credentials import claims
 from relay.testing.clock import HandClock
 
 

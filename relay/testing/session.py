@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from relay.client.credentials import claims
-from relay.client.frames import frame
+from relay.client.connection.credentials import claims
+from relay.client.connection.frames import frame
 from relay.testing.mailbox import Entry, Mailbox
 from relay.testing.post import Post, Refusal, refusal, tenant_of, whole
 

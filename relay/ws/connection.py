@@ -9,14 +9,13 @@ from typing import cast
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from relay.auth import AGENT_SCOPES, Identity, Tokens
-from relay.core.instance import Instance
-from relay.core.session import Session
+from relay.core.instance.instance import Instance
+from relay.core.session.session import Session
 from relay.errors import Malformed, RelayError, Unauthorized
 from relay.protocol.close_codes import CLOSING, COME_BACK
 from relay.protocol.frames import Auth, frame, parse_auth
-from relay.server import ServerConnection
-from relay.telemetry.logs import Seldom
-from relay.ws.framing import (
+from relay.server.connections import ServerConnection
+from relay.server.framing import (
     CLOSE_TIMEOUT_S,
     LOOK,
     PING,
@@ -27,6 +26,7 @@ from relay.ws.framing import (
     text_frame,
     until_confirmed,
 )
+from relay.telemetry.logs import Seldom
 from relay.ws.handshake import Handshake
 from relay.ws.writer import FrameWriter
 

@@ -6,8 +6,8 @@ from functools import partial
 from aiohttp import web
 
 from relay.auth import AGENT_SCOPES, Challenge, Identity, Tokens
-from relay.core.instance import Instance
-from relay.core.session import Session
+from relay.core.instance.instance import Instance
+from relay.core.session.session import Session
 from relay.errors import StoreUnavailable, Unauthorized
 from relay.protocol.address import is_address
 from relay.protocol.frames import PROTOCOL, Auth, frame

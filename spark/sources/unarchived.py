@@ -83,7 +83,7 @@ def _late(name: str, value: str, where: str) -> Iterator[Late]:
 
 
 def _told(receipts: str) -> Iterator[Told]:
-    """The time of them all, and a line for each; relay/store/receipt_lines.py has the columns."""
+    """The time of them all, and a line for each; relay/store/record/receipt_lines.py has the columns."""
     at_ms, *lines = receipts.split("\n")
     for line in lines:
         id, to, _, _, attempt, state, *_ = (line + "\t\t\t\t").split("\t")

@@ -1,6 +1,6 @@
 """The event log as it is in the store: an entry per call, with a line per event."""
 
-from relay.store.history import Wanted
+from relay.store.watching.history import Wanted
 from tests.builders import ALICE, BOB, NOON_MS, Desk, a_message
 
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from relay.store import history
-from relay.store.events import Event
-from relay.store.history import Place, Wanted
+from relay.store.record.events import Event
+from relay.store.watching import history
+from relay.store.watching.history import Place, Wanted
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 

@@ -1,7 +1,7 @@
 """What an operation costs: thousandths of a message, from one bucket per client, in the order in which it is done."""
 
-from relay.core.spending import Spending
-from relay.store.rates import ACK, MESSAGE
+from relay.core.session.spending import Spending
+from relay.store.agents.rates import ACK, MESSAGE
 from tests.agents import until
 from tests.builders import ALICE, Desk
 from tests.conftest import MakeDesk

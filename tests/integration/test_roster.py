@@ -2,8 +2,8 @@
 
 import pytest
 
-from relay.store import roster
-from relay.store.roster import Sums
+from relay.store.agents import roster
+from relay.store.agents.roster import Sums
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 from workers.reaper import Reaper

@@ -17,7 +17,7 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 from relay.settings import Settings
 from relay.store.keys import Keys
 from tests.agents import Agent, Frame, make_token

@@ -11,7 +11,7 @@ from tests.agents import Agent, message, until
 from tests.callers import Caller
 from tests.servers import free_port
 from tests.system.conftest import Relay, Room, start_relay
-from tests.unit.test_metrics import samples
+from tests.unit.telemetry.test_metrics import samples
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import aiohttp
 
 from tests.agents import message, until
 from tests.system.conftest import Instance, Room
-from tests.unit.test_metrics import samples
+from tests.unit.telemetry.test_metrics import samples
 
 
 async def scraped(at: Instance) -> dict[str, float]:

@@ -8,7 +8,7 @@ from relay.doctor import machine_checks
 from relay.doctor.finding import Severity
 from relay.doctor.server_checks import examine_server
 from relay.settings import Settings
-from relay.store.checkup import ServerFacts
+from relay.store.watching.checkup import ServerFacts
 
 HEALTHY = {
     "redis_version": "7.2.4",

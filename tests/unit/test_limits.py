@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from relay import server
 from relay.a2a import following, sending
-from relay.core import control_frames, registrations, turns
+from relay.core.presence import registrations
+from relay.core.session import control_frames
 from relay.http import long_poll
 from relay.protocol import frames, message
+from relay.server import connections as server
+from relay.server import framing, turns
 from relay.settings import Settings
-from relay.store import agents, keys, receipts, replies, settle
-from relay.store.accept import per_shard
+from relay.store import keys
+from relay.store.agents import agents
+from relay.store.mailbox import settle
+from relay.store.mailbox.accept import per_shard
 from relay.store.redis.scripts import script
-from relay.ws import connection, framing
+from relay.store.replies import receipts, replies
+from relay.ws import connection
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
 ROWS = {row.split("|")[1].strip(): row for row in PAGE.splitlines() if row.startswith("| ")}

@@ -8,7 +8,7 @@ from aiohttp import web
 from msgspec import Meta, convert
 
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.errors import Forbidden, Malformed
 from relay.http.app_keys import INSTANCE
 from relay.http.auth import identity, tenant_asked_for
@@ -20,9 +20,9 @@ from relay.http.schemas.activity import Activity, EventShown
 from relay.http.schemas.fields import doc
 from relay.http.sse import whole_number
 from relay.protocol.address import address, tenant_of
-from relay.store.events import FIRST_EVENTS, Event, complete
-from relay.store.history import Place, Wanted
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
+from relay.store.record.events import FIRST_EVENTS, Event, complete
+from relay.store.watching.history import Place, Wanted
 
 routes = web.RouteTableDef()
 

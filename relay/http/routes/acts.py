@@ -9,7 +9,7 @@ from aiohttp import web
 from msgspec import UNSET, Raw, Struct
 
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.core.intake import checked, send_one
 from relay.errors import Forbidden, Malformed, RelayError
 from relay.http.app_keys import INSTANCE
@@ -21,11 +21,11 @@ from relay.http.routes.dead import CODES, box_cursor
 from relay.http.routes.messages import mailbox_cursor
 from relay.http.schemas.acts import Act, Acted, ActedOn, Choice, Edit
 from relay.protocol.address import address, tenant_of
-from relay.store.body import payload_in, without_payload
-from relay.store.deadletters import DeadLetter
-from relay.store.head import Head
-from relay.store.lookup import PeekedMessage
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
+from relay.store.mailbox.deadletters import DeadLetter
+from relay.store.mailbox.lookup import PeekedMessage
+from relay.store.record.body import payload_in, without_payload
+from relay.store.record.head import Head
 
 routes = web.RouteTableDef()
 

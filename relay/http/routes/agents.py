@@ -25,9 +25,9 @@ from relay.http.schemas.agents import (
 from relay.http.schemas.fields import KEY_EXAMPLE, Mode, doc
 from relay.protocol.address import address
 from relay.protocol.frames import MAX_CARD_BYTES, TimeMs
-from relay.store.agents import Description
-from relay.store.pauses import Pause
-from relay.store.rates import LIST
+from relay.store.agents.agents import Description
+from relay.store.agents.pauses import Pause
+from relay.store.agents.rates import LIST
 from relay.store.store import Store
 
 routes = web.RouteTableDef()

@@ -17,9 +17,9 @@ from relay.http.schemas.anomalies import AnomalyPage, AnomalyShown
 from relay.http.schemas.fields import doc
 from relay.http.sse import whole_number
 from relay.protocol.address import address
-from relay.store.anomalies import KINDS, SEVERITIES, Anomaly
-from relay.store.rates import LIST
-from relay.store.snapshots import ALL_TENANTS
+from relay.store.agents.rates import LIST
+from relay.store.watching.anomalies import KINDS, SEVERITIES, Anomaly
+from relay.store.watching.snapshots import ALL_TENANTS
 
 routes = web.RouteTableDef()
 

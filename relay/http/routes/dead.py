@@ -25,9 +25,9 @@ from relay.http.schemas.dead import (
 )
 from relay.http.schemas.fields import DeadEntry, doc
 from relay.protocol.frames import MAX_ENTRIES_PER_FRAME
-from relay.store.body import payload_in
-from relay.store.deadletters import DeadLetter, DeadLetters
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
+from relay.store.mailbox.deadletters import DeadLetter, DeadLetters
+from relay.store.record.body import payload_in
 
 routes = web.RouteTableDef()
 

@@ -7,8 +7,8 @@ import msgspec
 from aiohttp import web
 
 from relay.auth import Identity
-from relay.core.event_feed import BEGINNING, Batch, Follower, Place
-from relay.core.instance import Instance
+from relay.core.instance.event_feed import BEGINNING, Batch, Follower, Place
+from relay.core.instance.instance import Instance
 from relay.errors import RateLimited, RelayError
 from relay.http.app_keys import INSTANCE, LONG_POLLS
 from relay.http.auth import identity
@@ -18,8 +18,8 @@ from relay.http.routes.activity import EventsQuery, wanted_events
 from relay.http.routes.stats import counters
 from relay.http.routes.tasks import LAST_EVENT
 from relay.http.sse import EventStream, whole_number
-from relay.store.history import Wanted
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
+from relay.store.watching.history import Wanted
 
 routes = web.RouteTableDef()
 

@@ -3,7 +3,7 @@
 from aiohttp import web
 from msgspec import UNSET
 
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.errors import Forbidden, RelayError, StoreUnavailable, Unauthorized
 from relay.http.app_keys import INSTANCE, TOKENS
 from relay.http.operation import operation

@@ -9,7 +9,7 @@ from relay.http.auth import identity
 from relay.http.operation import operation
 from relay.http.responses import json_response
 from relay.http.schemas.instances import InstanceShown, Processes, WorkerShown
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
 from relay.store.store import Store
 from relay.store.worker_leases import Round
 

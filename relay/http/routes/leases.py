@@ -7,9 +7,9 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Raw
 
-from relay.core.deliver_frame import delivery
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.core.lifecycle import note_taken
+from relay.core.session.deliver_frame import delivery
 from relay.errors import (
     Busy,
     RateLimited,
@@ -26,8 +26,8 @@ from relay.http.routes.settling import settle_entries
 from relay.http.schemas.fields import doc
 from relay.http.schemas.leases import LeasedMessages
 from relay.protocol.message import Short
-from relay.store.leases import LockToken
-from relay.store.taken import Taken
+from relay.store.mailbox.leases import LockToken
+from relay.store.record.taken import Taken
 
 routes = web.RouteTableDef()
 

@@ -42,9 +42,9 @@ from relay.http.schemas.outgoing import MANY, Batch, Outgoing
 from relay.protocol.address import address, tenant_of
 from relay.protocol.entry import parse_entry
 from relay.protocol.message import Message
-from relay.store.body import payload_in
-from relay.store.lookup import PeekedMessage, Waiting
-from relay.store.rates import LIST
+from relay.store.agents.rates import LIST
+from relay.store.mailbox.lookup import PeekedMessage, Waiting
+from relay.store.record.body import payload_in
 from relay.telemetry.tracing import in_trace
 
 routes = web.RouteTableDef()

@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta
 
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.http.app_keys import INSTANCE
 from relay.http.auth import agent_in_path, identity, tenant_asked_for
 from relay.http.body import RequestBody, read_body
@@ -17,8 +17,8 @@ from relay.http.routes.agents import pause_shown
 from relay.http.schemas.fields import doc
 from relay.http.schemas.pauses import AgentPaused, PausedAgent, PausePage, TenantPaused
 from relay.http.sse import whole_number
-from relay.store.pauses import Pause
-from relay.store.rates import LIST
+from relay.store.agents.pauses import Pause
+from relay.store.agents.rates import LIST
 
 routes = web.RouteTableDef()
 

@@ -17,10 +17,10 @@ from relay.http.routes.agents import after_agent, names_from, parse_agent_cursor
 from relay.http.schemas.agents import AgentPage, AgentShown
 from relay.http.schemas.fields import doc
 from relay.protocol.address import is_address
-from relay.store.agents import DESCRIBE_AT_ONCE, Description
-from relay.store.rates import LIST
-from relay.store.snapshots import Ranking
+from relay.store.agents.agents import DESCRIBE_AT_ONCE, Description
+from relay.store.agents.rates import LIST
 from relay.store.store import Store
+from relay.store.watching.snapshots import Ranking
 
 routes = web.RouteTableDef()
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from aiohttp import web
 from msgspec import Meta, field
 
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.core.intake import maybe_settled, no_more_parts, not_granted, not_held, pay, spend
 from relay.core.lifecycle import is_followed, note_settled, recall
 from relay.errors import (
@@ -30,10 +30,10 @@ from relay.http.schemas.fields import Payload, doc
 from relay.http.schemas.leases import RefusedEntry, SettledEntries, SettledEntry
 from relay.protocol.frames import MAX_ENTRIES_PER_FRAME
 from relay.protocol.message import Span, opaque
+from relay.store.agents.rates import SETTLING
 from relay.store.callbacks import answer_to
-from relay.store.leases import LockToken
-from relay.store.rates import SETTLING
-from relay.store.settle import Extra, How, Refusals, ReplyStep, Settlement, failure
+from relay.store.mailbox.leases import LockToken
+from relay.store.mailbox.settle import Extra, How, Refusals, ReplyStep, Settlement, failure
 
 routes = web.RouteTableDef()
 

@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, convert
 
 from relay.auth import Identity
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.errors import Forbidden
 from relay.http.app_keys import INSTANCE
 from relay.http.auth import identity, tenant_asked_for
@@ -16,10 +16,10 @@ from relay.http.responses import json_response
 from relay.http.routes.agents import pause_shown
 from relay.http.schemas.fields import doc
 from relay.http.schemas.stats import BusyAgentShown, Counters, ShardShown, SnapshotShown, Stats
-from relay.store.rates import LIST
-from relay.store.roster import Sums
-from relay.store.snapshots import ALL_TENANTS, Ranking
+from relay.store.agents.rates import LIST
+from relay.store.agents.roster import Sums
 from relay.store.store import Store
+from relay.store.watching.snapshots import ALL_TENANTS, Ranking
 
 routes = web.RouteTableDef()
 

@@ -8,7 +8,7 @@ import orjson
 from aiohttp import web
 from msgspec import UNSET, Meta, Raw
 
-from relay.core.instance import Instance
+from relay.core.instance.instance import Instance
 from relay.core.task_state import ENDS, task_state
 from relay.errors import NotFound, RateLimited
 from relay.http.answer_budget import reserved
@@ -21,7 +21,7 @@ from relay.http.responses import json_response
 from relay.http.schemas.fields import doc
 from relay.http.schemas.messages import TaskState
 from relay.http.sse import EventStream, whole_number
-from relay.store.tasks import Task
+from relay.store.replies.tasks import Task
 
 routes = web.RouteTableDef()
 

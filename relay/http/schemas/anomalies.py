@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from relay.http.schemas import fields
 from relay.http.schemas.fields import AgentAddress, Entry, MessageId, doc, one_of
-from relay.store.anomalies import KINDS, SEVERITIES
+from relay.store.watching.anomalies import KINDS, SEVERITIES
 
 
 class AnomalyShown(Struct, kw_only=True):

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Any
 
-from relay.store.redis.cluster import ClusterMasters
 from relay.store.redis.command import Command, Outcome
-from relay.store.redis.connect import Server
-from relay.store.redis.link import Ask
-from relay.store.redis.master import Master
-from relay.store.redis.masters import Masters, OneMaster
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
-from relay.store.redis.topology import Topology
+from relay.store.redis.servers.cluster import ClusterMasters
+from relay.store.redis.servers.connect import Server
+from relay.store.redis.servers.link import Ask
+from relay.store.redis.servers.master import Master
+from relay.store.redis.servers.masters import Masters, OneMaster
+from relay.store.redis.servers.topology import Topology
 
 __all__ = ["Command", "CommandPipeline", "Outcome"]
 

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from relay.store.keys import Keys
-from relay.store.redis.connect import Server
-from relay.store.redis.sentinels import Address
-from relay.store.redis.slots import slot_of
+from relay.store.redis.servers.connect import Server
+from relay.store.redis.servers.sentinels import Address
+from relay.store.redis.servers.slots import slot_of
+from relay.store.redis.servers.topology import Topology
 from relay.store.redis.subscription import Subscription
-from relay.store.redis.topology import Topology
 
 
 class WakeSubscriber:

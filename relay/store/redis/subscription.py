@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from redis.exceptions import RedisError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from relay.store.redis.connect import CONNECT_TIMEOUT_S, Server
 from relay.store.redis.resp import encode_command
-from relay.store.redis.wire import Reply, Wire
+from relay.store.redis.servers.connect import CONNECT_TIMEOUT_S, Server
+from relay.store.redis.servers.wire import Reply, Wire
 
 log = logging.getLogger(__name__)
 

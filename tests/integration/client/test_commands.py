@@ -14,7 +14,7 @@ import pytest
 
 from relay.cli.client import LONG_INPUT
 from tests.agents import make_token
-from tests.integration.test_cli import WITHIN_S, Up, environ, relay, up
+from tests.integration.cli.test_cli import WITHIN_S, Up, environ, relay, up
 
 pytestmark = pytest.mark.xdist_group("client")
 

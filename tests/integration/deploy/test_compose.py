@@ -16,11 +16,11 @@ from redis.retry import Retry
 
 from relay import settings
 from relay.auth import Tokens
-from relay.cli.embedded import SERVER_OPTIONS, server_program
-from relay.cli.lifeline import Child
+from relay.cli.up.embedded import SERVER_OPTIONS, server_program
+from relay.cli.up.lifeline import Child
 from relay.settings import Settings
-from relay.store.redis.connect import home_at
-from relay.store.redis.topology import Topology
+from relay.store.redis.servers.connect import home_at
+from relay.store.redis.servers.topology import Topology
 from relay.store.store import Store, open_store
 from tests.integration.deploy import chart
 from tests.integration.deploy.compose import FILE, Doc, environment, load, made_env, seconds, server_options, size

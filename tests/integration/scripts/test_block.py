@@ -3,7 +3,7 @@
 import pytest
 
 from relay.errors import Malformed
-from relay.store.agents import MAX_BLOCKS
+from relay.store.agents.agents import MAX_BLOCKS
 from tests.builders import ALICE, BOB, CAROL, Desk
 
 

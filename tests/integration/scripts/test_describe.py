@@ -1,7 +1,7 @@
 """describe: what there is to say of agents, known or not."""
 
-from relay.store.agents import Description, SessionInfo
-from relay.store.pauses import Pause
+from relay.store.agents.agents import Description, SessionInfo
+from relay.store.agents.pauses import Pause
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from relay.store import expiry
+from relay.store.mailbox import expiry
 from tests.builders import BOB, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 

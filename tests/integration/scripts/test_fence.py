@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from relay.errors import StoreRefused
-from relay.store.settle import ReplyStep
+from relay.store.mailbox.settle import ReplyStep
 from tests.builders import BOB, LEASE_MS, NOON_MS, Desk, a_message
 
 

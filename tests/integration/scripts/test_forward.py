@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from relay.store import receipts
 from relay.store.keys import FORWARDED_BUCKET_MS
-from relay.store.receipt_lines import as_json
+from relay.store.record.receipt_lines import as_json
+from relay.store.replies import receipts
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 

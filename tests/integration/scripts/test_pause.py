@@ -1,6 +1,6 @@
 """pause: delivery stops for an agent or a tenant, everybody who is alive is told, and who did it is logged."""
 
-from relay.store.pauses import Pause, is_paused
+from relay.store.agents.pauses import Pause, is_paused
 from tests.builders import ALICE, BOB, NOON_MS, Desk
 from tests.conftest import MakeDesk
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.store.lookup import PeekedMessage
+from relay.store.mailbox.lookup import PeekedMessage
 from tests.builders import BOB, CAROL, NOON_MS, Desk, a_message
 
 FIRST = (1, "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.store.accept_plain import PUSH_BODY_BYTES
+from relay.store.mailbox.accept_plain import PUSH_BODY_BYTES
 from relay.store.wakes import Wakes, parse_wakes
 from tests.builders import BOB, Desk, Puller, a_message, delivered
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from relay.store import replies, settle
+from relay.store.mailbox import settle
+from relay.store.replies import replies
 from tests.builders import ALICE, BOB, CAROL, Desk, Puller, a_message, delivered
 from tests.conftest import MakeDesk
 from workers.receipts import forward_shard

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from relay.store.history import Wanted
+from relay.store.watching.history import Wanted
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 

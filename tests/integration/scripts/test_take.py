@@ -5,7 +5,7 @@ import asyncio
 from msgspec.structs import replace
 
 from relay.store.callbacks import answer_to
-from relay.store.take import TakeAnswer, TakeRequest, TakeResult
+from relay.store.mailbox.take import TakeAnswer, TakeRequest, TakeResult
 from tests.builders import BOB, Desk, a_message, delivered
 from tests.conftest import MakeDesk
 

@@ -1,6 +1,6 @@
 """thread: how far one direction of a thread has come."""
 
-from relay.store.agents import ThreadState
+from relay.store.agents.agents import ThreadState
 from relay.store.redis.scripts import script
 from tests.builders import ALICE, BOB, CAROL, Desk, a_message
 

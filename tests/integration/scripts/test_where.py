@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.store.lookup import MessageStatus, Waiting, message_key
+from relay.store.mailbox.lookup import MessageStatus, Waiting, message_key
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 

@@ -5,7 +5,7 @@ from typing import Any
 import redis
 
 from relay.protocol.columns import escape
-from relay.store.events import COLUMNS
+from relay.store.record.events import COLUMNS
 from spark.sources.store import Place
 
 NOON_MS = 1_800_000_000_000  # 2027-01-15 08:00 UTC

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from relay.cli.lifeline import Child
+from relay.cli.up.lifeline import Child
 from relay.store.keys import Keys
 from spark.jobs import archive, audit
 from tests.builders import HandClock, a_message, open_desk

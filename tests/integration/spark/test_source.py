@@ -9,7 +9,7 @@ import redis
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from relay.store.events import COLUMNS
+from relay.store.record.events import COLUMNS
 from spark.schemas import EVENTS
 from spark.sources.events import EventsReader, EventsStreamReader, RelayEvents
 from spark.sources.parsing import OWN_COLUMNS

@@ -627,7 +627,7 @@ async def test_a_sealed_conversation_is_not_seen_by_the_relay(world: World) -> N
 async def test_what_was_sent_outlives_the_process_in_order(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.client.engine.CLOSE_WITHIN_S", 0.1)
+    monkeypatch.setattr("relay.client.agent.engine.CLOSE_WITHIN_S", 0.1)
     for start in range(0, 30, 10):
         offline = world.made("alice", outbox=tmp_path / "alice.db")
         async with offline:

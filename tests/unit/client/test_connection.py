@@ -10,9 +10,9 @@ from aiohttp import WSCloseCode, web
 from aiohttp.test_utils import TestServer
 
 from relay.client import Agent, Closed, Connecting, Ended, Live, Message, Replaced, Unanswered, Unauthorized
-from relay.client.connection import ANSWER_S, SILENT_S
-from relay.client.link import Link, as_http
-from relay.client.states import in_words
+from relay.client.connection.connection import ANSWER_S, SILENT_S
+from relay.client.connection.link import Link, as_http
+from relay.client.connection.states import in_words
 from relay.testing import FakeRelay
 from relay.testing.session import FakeLink
 from tests.agents import until
@@ -313,7 +313,7 @@ async def test_an_agent_leaves_when_the_relay_has_answered_its_goodbye() -> None
 async def test_what_is_lost_at_the_end_is_said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relay.client.engine.CLOSE_WITHIN_S", 0.05)
+    monkeypatch.setattr("relay.client.agent.engine.CLOSE_WITHIN_S", 0.05)
     relay = FakeRelay()
     relay.go_down()
     async with relay.agent("alice") as alice:

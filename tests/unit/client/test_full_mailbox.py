@@ -21,7 +21,7 @@ class FakePlace:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "CONNECT_WITHIN_S", 0.1)
-    monkeypatch.setattr("relay.client.engine.CLOSE_WITHIN_S", 0.01)
+    monkeypatch.setattr("relay.client.agent.engine.CLOSE_WITHIN_S", 0.01)
 
 
 async def test_lines_that_find_no_room_are_counted() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from relay.client import Agent, Closed, Delivered, Key, Message, SealingKey, Security, errors
-from relay.client.frames import frame
-from relay.client.states import CLOSE_CODES, COME_BACK_BELOW
+from relay.client.connection.frames import frame
+from relay.client.connection.states import CLOSE_CODES, COME_BACK_BELOW
 from relay.testing import FakeRelay
 from relay.testing.http import Answer
 from tests.agents import until
@@ -112,7 +112,7 @@ class Stingy(FakeRelay):
 
 
 async def test_a_lookup_over_the_rate_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.client.calls.AWAY_PAUSE_S", 0.001)
+    monkeypatch.setattr("relay.client.connection.calls.AWAY_PAUSE_S", 0.001)
     relay = Stingy()
     signing = Security(sign_with=Key.generate())
     async with relay.agent("bob") as bob, relay.agent("eve", security=signing) as eve:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from relay.client import Dead, Delivered, Message, NotAllowed, OutboxFailed, Refused, Retry, Security, payloads
-from relay.client.frames import Refusal, parse
+from relay.client.connection.frames import Refusal, parse
+from relay.client.inbox.repeats import Repeats
 from relay.client.journal import MemoryJournal
-from relay.client.repeats import Repeats
 from relay.testing import FakeRelay
 from tests.agents import until
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from relay.client import Agent, Cancelled, Closed, Expired, Message, OutboxFailed, QueueFull, Refused
-from relay.client.backoff import Backoff
 from relay.client.clock import RealClock
-from relay.client.frames import Accepted, Refusal
+from relay.client.connection.backoff import Backoff
+from relay.client.connection.frames import Accepted, Refusal
 from relay.client.journal import MemoryJournal
-from relay.client.outbox import Outbox
-from relay.client.outcomes import Delivered
+from relay.client.outbox.outbox import Outbox
+from relay.client.outbox.outcomes import Delivered
 from relay.testing import FakeRelay, HandClock
 from tests.agents import until
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.client import Key
-from relay.client.security import signed_part
+from relay.client.keys.security import signed_part
 
 PAGE = Path(__file__).parents[3] / "docs/security.md"
 FIELDS = st.tuples(*[st.text(st.sampled_from("a\0/"), max_size=3)] * 6, st.binary(max_size=3))

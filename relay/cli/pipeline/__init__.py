@@ -1,0 +1,1 @@
+"""`relay spark`: starts the data pipeline."""

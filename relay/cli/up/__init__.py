@@ -1,0 +1,1 @@
+"""`relay up`: everything on one machine, and how it ends."""

@@ -1,0 +1,1 @@
+"""An agent: what a program uses, and the engine behind it."""

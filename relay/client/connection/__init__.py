@@ -1,0 +1,1 @@
+"""The connection: links to instances, credentials, frames and calls."""

@@ -1,0 +1,1 @@
+"""The inbox: messages that are held, handled once, and settled."""

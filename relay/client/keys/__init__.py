@@ -1,0 +1,1 @@
+"""Keys: what signs, seals and is trusted."""

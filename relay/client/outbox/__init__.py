@@ -1,0 +1,1 @@
+"""The outbox: messages on their way, until it is known how they ended."""

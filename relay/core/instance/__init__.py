@@ -1,0 +1,1 @@
+"""The instance as a whole: its parts, its clockwork, its readiness and its end."""

@@ -1,0 +1,1 @@
+"""One session: frames in, deliveries, settlements, receipts, and answers out."""

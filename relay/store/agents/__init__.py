@@ -1,0 +1,1 @@
+"""Agents: registration, presence, rates, caps and pauses."""

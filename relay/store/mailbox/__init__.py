@@ -1,0 +1,1 @@
+"""Mailboxes: messages come in, are taken, settled, and end."""

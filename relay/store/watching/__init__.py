@@ -1,0 +1,1 @@
+"""Watching: what operators, workers and the doctor read of the store."""
