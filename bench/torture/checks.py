@@ -1,5 +1,6 @@
 """The checks: every promise, compared with the books of the clients and the event log of the store."""
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -45,12 +46,14 @@ def check(books: Books, lives: Lives, undone: Undone, clock_off_s: float) -> lis
 ALWAYS = frozenset({"tenants apart", "payloads unchanged", "no ghosts"})  # whatever a store forgets
 
 
-def is_excused(breach: Breach, books: Books, undone: Undone) -> bool:
-    """Whether it is about a message of a time that the store has forgotten."""
+def is_excused(breach: Breach, books: Books, lives: Lives, undone: Undone) -> bool:
+    """Whether it is about a message of a time that the store has forgotten, or its end is."""
     message = books.messages.get(breach.key) if breach.key is not None else None
     if message is None or breach.promise in ALWAYS:
         return False
-    return undone.may_be_lost(message, max((one.at for one in books.replies[message.key]), default=0.0))
+    ahead_s = time.time() - time.monotonic()
+    ends = [event.at_ms / 1_000 - ahead_s for event in lives.get(message.key, [])]
+    return undone.may_be_lost(message, max([one.at for one in books.replies[message.key]] + ends, default=0.0))
 
 
 Found = Iterator[tuple[str, str]]
@@ -225,11 +228,13 @@ def _numbered(books: Books, lives: Lives, undone: Undone) -> Iterator[Breach]:
         if numbers != list(range(1, len(events) + 1)) and undone.shard(to) not in forgetful:
             gaps = sorted(set(range(1, numbers[-1] + 1)) - set(numbers)) or numbers
             yield Breach("numbers without gaps", f"{sender} to {to}, thread {thread!r}: {gaps[:5]} of {len(numbers)}")
-    yield from _sent_in_order(books, lives)
+    yield from _sent_in_order(books, lives, undone)
 
 
-def _sent_in_order(books: Books, lives: Lives) -> Iterator[Breach]:
-    """What its sender knew to be accepted before it sent the next one has the smaller number."""
+def _sent_in_order(books: Books, lives: Lives, undone: Undone) -> Iterator[Breach]:
+    """What its sender knew to be accepted before it sent the next one has the smaller number.
+
+    What a store has forgotten since comes again under a later one."""
     latest: dict[tuple[str, str, str], tuple[int, float, Message]] = {}
     for message in books.messages.values():  # in the order in which each sender sent them
         event = next((one for one in lives.get(message.key, []) if one.kind == "accepted"), None)
@@ -240,7 +245,8 @@ def _sent_in_order(books: Books, lives: Lives) -> Iterator[Breach]:
             yield Breach(
                 "in order", f"has number {event.seq}, and {before[2].key.id} before it {before[0]}", message.key
             )
-        if message.accepted_at is not None and (before is None or before[0] < event.seq):
+        lasts = message.accepted_at is not None and not undone.may_be_lost(message)
+        if message.accepted_at is not None and lasts and (before is None or before[0] < event.seq):
             latest[message.thread] = (event.seq, message.accepted_at, message)
 
 

@@ -92,13 +92,15 @@ def _of_server(samples: list[Sample], forks: dict[str, Fork], breaks_promises: b
         if reign[0].is_master and later:
             fork = forks.get(reign[0].history)
             again = next((one for one in later if one.history), later[0])
-            began = _kept_until(reign, again, fork)
+            before_s = reigns[n - 1][-1].at if n else reign[0].at
+            began = _kept_until(reign, again, fork, before_s)
             shards = frozenset[int]().union(*(one.shards for one in reign if one.at >= began), reign[-1].shards)
             yield Undoing(shards, began, later[0].at, fork.at if fork else again.at, breaks_promises)
 
 
-def _kept_until(reign: list[Sample], again: Sample, fork: Fork | None) -> float:
+def _kept_until(reign: list[Sample], again: Sample, fork: Fork | None, before_s: float) -> float:
+    """When the last write that is kept was taken, at the latest. A reign begins between two looks at the server."""
     if fork is None and again.is_master:
         return reign[-1].at - UNWRITTEN_S  # it was started again on its own data
     kept = [one.at for one in reign if fork is not None and one.offset < fork.offset]
-    return kept[-1] if kept else reign[0].at
+    return kept[-1] if kept else before_s

@@ -182,7 +182,7 @@ class Run:
             *drain.breaches,
             *self._complaints(stage),
         ]
-        breaches = [breach for breach in breaches if not is_excused(breach, scene.books, undone)]
+        breaches = [breach for breach in breaches if not is_excused(breach, scene.books, lives, undone)]
         outcome = Outcome(scene.books.counts["accepted"], stage.done, breaches, counts=dict(scene.books.counts))
         outcome.stalls = report.stalls(scene.books, stage.done)
         breaches += report.stuck(self._name, outcome.stalls, self._variant.patience)

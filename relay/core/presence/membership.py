@@ -108,4 +108,6 @@ class Membership:
             if session.epoch not in ("", epoch):
                 session.epoch = epoch
                 session.send(frame("epoch", epoch=epoch))
+            if self._store.keys.shard(session.address) in regressed:
+                session.pump.doubt()
         await self.renew_lease()

@@ -43,8 +43,29 @@ class DeliveryPump:
     """
 
     __slots__ = (
-        *("_asked", "_backlog", "_deliver", "_delivered", "_drained", "_early", "_give_back", "_is_look", "_is_pushed"),
-        *("_is_quiet", "_is_shared", "_is_unsure", "_next_bytes", "_output", "_pass_on", "_pushed", "_take", "_wakes"),
+        *(
+            "_asked",
+            "_backlog",
+            "_deliver",
+            "_delivered",
+            "_drained",
+            "_early",
+            "_give_back",
+            "_is_doubted",
+            "_is_look",
+        ),
+        *(
+            "_is_pushed",
+            "_is_quiet",
+            "_is_shared",
+            "_is_unsure",
+            "_next_bytes",
+            "_output",
+            "_pass_on",
+            "_pushed",
+            "_take",
+            "_wakes",
+        ),
         *("_was_woken", "backlog_end", "granted", "has_mail", "held", "window"),
         *("is_closing", "is_drained", "is_open", "is_paused", "is_stalled", "is_taking"),
     )
@@ -79,7 +100,8 @@ class DeliveryPump:
         self._pushed = 0  # the store's count of them
         self._is_quiet = False  # nothing has come since the last comparison
         self._early: list[Push] = []  # pushes that came during a take
-        self._is_unsure = False  # the store may think that the client holds what it never saw
+        self._is_unsure = False  # the store may think that the client holds what it does not
+        self._is_doubted = False  # and that came to be during the take under way, which does not settle it
         self._next_bytes = TAKE_BYTES  # how many bytes the next take asks for, if they are to be had
         self.backlog_end = "0-0"  # the last entry that was there when the session began
         self._backlog = 0  # messages that waited when the session began
@@ -142,8 +164,7 @@ class DeliveryPump:
         self._is_unsure = self._is_unsure or self.is_full()
         self._is_look = not self.is_taking and not self.has_mail
         self.wake()
-        if self._is_unsure and not self.is_taking and not self.is_closing:
-            self._ask(0)
+        self._make_sure()
         return self.is_taking
 
     def compare(self, pushed: int) -> None:
@@ -153,10 +174,20 @@ class DeliveryPump:
         if not self._is_pushed or self.is_taking:
             return
         if pushed != self._pushed:
-            self._miss()
+            self.doubt()
         elif self._is_quiet:
             self.look()
         self._is_quiet = True
+
+    def doubt(self) -> None:
+        """The store may think that the client holds what it never saw, or what it has settled long ago."""
+        self._is_unsure = self._is_doubted = True
+        self.wake()
+        self._make_sure()
+
+    def _make_sure(self) -> None:
+        if self._is_unsure and not self.is_taking and not self.is_closing and self.is_open:
+            self._ask(0)
 
     def lose(self, entry: str, others_first: bool) -> None:
         """Somebody else ended this hold: its place is free. What lay too long is for others first."""
@@ -191,14 +222,7 @@ class DeliveryPump:
             self._is_quiet = False
             self._receive(push.rows)
         elif push.total > self._pushed:  # else it is late, and was given again meanwhile
-            self._miss()
-
-    def _miss(self) -> None:
-        """The store thinks that the client has what it never saw."""
-        self._is_unsure = True
-        self.wake()
-        if not self.is_taking and not self.is_closing and self.is_open:
-            self._ask(0)
+            self.doubt()
 
     def _receive(self, rows: Rows) -> None:
         if self.is_closing or not self.is_open:
@@ -216,7 +240,7 @@ class DeliveryPump:
         # Pushes that are on their way would come behind what this take finds.
         self._is_unsure = self._is_unsure or self._is_pushed
         self._is_pushed = False
-        self.is_taking, self.granted = True, granted
+        self.is_taking, self.granted, self._is_doubted = True, granted, False
         self._output.reserve(granted)
         self._take()
 
@@ -239,7 +263,7 @@ class DeliveryPump:
             return
         gone, rows, is_cut = result.gone, result.rows, result.is_cut
         self._end_take(is_cut)
-        self._is_unsure = False
+        self._is_unsure = self._is_doubted
         self._is_pushed, self._pushed, self._is_quiet = result.credits > 0, result.pushed, False
         for entry in gone:
             self.held.pop(entry, None)
@@ -255,6 +279,7 @@ class DeliveryPump:
         for push in early:
             self.pushed(push)
         self.run()
+        self._make_sure()
         if self.has_mail and self._is_shared:
             self._pass_on()
 

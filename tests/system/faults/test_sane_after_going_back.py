@@ -168,3 +168,17 @@ async def test_a_pause_whose_end_was_undone_is_in_force_and_seen(room: Room, ali
 
     assert paused is not None
     assert [one["id"] for one in await bob.deliveries(1)] == ["m-1"]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+async def test_a_session_gets_again_what_it_had_settled(room: Room, alice: Caller, priority: int) -> None:
+    bob = await room.agent("bob", at=room.b)
+    await alice.send("bob", "m-1", priority=priority)
+    (first,) = await bob.deliveries(1)
+    await back_up(room)
+    await bob.ack(first)
+
+    await go_back(room)
+    (again,) = await bob.deliveries(1)
+
+    assert (again["id"], again["entry"], again["attempt"]) == ("m-1", first["entry"], 1)

@@ -36,7 +36,7 @@ def test_what_a_former_master_takes_as_one_of_its_own_is_undone() -> None:
     seen = [master(1, OLD, "a", 10), Sample(2, OLD), master(3, OLD, "c", 10), master(4, OLD, "c", 12)]
     after = [master(3, NEW, "b", 10, former="a", left_at=11), replica(5, OLD, "b")]
 
-    assert undoings(seen + after) == [Undoing(ALL, 1, 2, back_at=3), Undoing(ALL, 3, 5, back_at=5)]
+    assert undoings(seen + after) == [Undoing(ALL, 1, 2, back_at=3), Undoing(ALL, 2, 5, back_at=5)]
 
 
 def test_a_master_that_is_started_again_may_lack_what_was_not_written_yet() -> None:

@@ -95,9 +95,9 @@ def test_only_messages_of_the_lost_time_are_excused() -> None:
     books = an_accepted_message()
     breach = Breach("accepted means stored", "is not there", LOST)
 
-    assert is_excused(breach, books, went_back())
-    assert not is_excused(breach, books, went_back(is_true=False))
-    assert not is_excused(Breach("payloads unchanged", "is another", LOST), books, went_back())
+    assert is_excused(breach, books, {}, went_back())
+    assert not is_excused(breach, books, {}, went_back(is_true=False))
+    assert not is_excused(Breach("payloads unchanged", "is another", LOST), books, {}, went_back())
 
 
 @pytest.mark.parametrize(("number", "breaches"), [(1, 1), (2, 0)])

@@ -303,6 +303,25 @@ def test_a_look_compares_a_full_window_with_the_store() -> None:
     assert client.takes[2:] == [None]  # there is room again
 
 
+def test_a_store_that_went_back_is_told_what_the_client_holds() -> None:
+    client = an_idle_client()
+
+    client.pump.doubt()
+
+    assert client.takes == [[]]
+
+
+def test_a_doubt_during_a_take_outlasts_it() -> None:
+    client = an_idle_client()
+    client.pump.wake()
+    client.takes.clear()
+
+    client.pump.doubt()
+    client.receives("1-0")
+
+    assert client.takes == [["1-0"]]
+
+
 async def test_what_lay_too_long_is_for_others_first() -> None:
     client = an_idle_client()
     client.pump.wake()
