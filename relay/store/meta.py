@@ -50,12 +50,15 @@ class Meta:
         self._settings = settings
         self.epoch = ""
         self._epochs: list[str] = []  # each that was ever known, oldest first
+        self._told: bytes | None = (
+            None  # how often the store was told of a shard that has gone back, as far as is known
+        )
         self.regresses: dict[int, Regress] = {}  # the last of each shard that has gone back in time
-        self.newly_regressed: dict[int, Regress] = {}  # those that came with this epoch
+        self.newly_regressed: dict[int, Regress] = {}  # those that the last look has found
         self._config_is_hidden = False  # whether the server has refused to tell its settings
 
     async def check(self) -> bool:
-        """Reads the facts of the store, or writes them into an empty one. True if the epoch has changed.
+        """Reads the facts of the store, or writes them into an empty one. True if data were lost since the last look.
 
         Raises ConfigurationError if the data are of a schema that is not next to this one, or of another number of
         shards.
@@ -63,23 +66,23 @@ class Meta:
         await self._tell()
         key = self._keys.meta
         fresh = {"schema": str(SCHEMA), "shards": str(self._keys.shards), "epoch": secrets.token_hex(8)}
-        values = await self._pipeline.command("HMGET", key, *fresh)
+        *values, told = await self._pipeline.command("HMGET", key, *fresh, "regresses")
         if None in values:  # only now: a full server would refuse to write what it has
             for field, value in fresh.items():
                 await self._pipeline.command("HSETNX", key, field, value)
-            values = await self._pipeline.command("HMGET", key, *fresh)
+            *values, told = await self._pipeline.command("HMGET", key, *fresh, "regresses")
         schema, shards, epoch = (value.decode() for value in values)
         await self._agree_on(schema)
         if int(shards) != self._keys.shards:
             raise ConfigurationError(
                 f"RELAY_SHARDS: the store was made with {shards} shards, not {self._keys.shards}; that cannot change"
             )
-        return epoch != self.epoch and await self._learn(epoch)
+        return (epoch, told) != (self.epoch, self._told) and await self._learn(epoch, told)
 
-    async def _learn(self, epoch: str) -> bool:
+    async def _learn(self, epoch: str, told: bytes | None) -> bool:
         """False if another caller has learned it meanwhile."""
         regresses = await self.read_regresses()
-        if epoch == self.epoch:
+        if (epoch, told) == (self.epoch, self._told):
             return False
         known, self.regresses = self.regresses, regresses
         self._witness.learn(regresses)
@@ -88,6 +91,9 @@ class Meta:
             for shard, regress in regresses.items()
             if self.epoch and (shard not in known or known[shard].times != regress.times)
         }
+        self._told = told
+        if epoch == self.epoch:
+            return bool(self.newly_regressed)
         if self.epoch and not self.newly_regressed:
             self._witness.forget_all()  # everything is gone, and that was noticed here
         self.epoch = epoch

@@ -227,6 +227,32 @@ async def test_one_that_has_lost_nothing_learns_of_it_by_the_epoch(server: RealS
     assert list(other.store.meta.newly_regressed) == [0]
 
 
+async def test_what_is_told_of_another_shard_after_the_epoch_was_learned_is_learned_too(server: RealServer) -> None:
+    async with (
+        open_desk(server, "two", shards=2) as desk,
+        open_desk(server, "two", desk.clock, shards=2) as second,
+        open_desk(server, "two", desk.clock, shards=2) as third,
+    ):
+        for one in (desk, second, third):
+            await one.store.meta.check()
+        by_shard = {desk.keys.shard(f"acme/{name}"): f"acme/{name}" for name in ("bob", "ann", "cho", "dee")}
+        server.back_up()
+        await desk.send_one(a_message("m-1", to=by_shard[0]))
+        await second.send_one(a_message("m-2", to=by_shard[1]))
+        server.go_back()
+
+        learned = []
+        for one in (desk, second):
+            await one.store.ping()
+            await one.store.meta.check()
+            assert await third.store.meta.check()
+            learned.append((list(third.store.meta.newly_regressed), third.store.meta.epoch))
+
+        assert [shards for shards, _ in learned] == [[0], [1]]
+        assert learned[0][1] == learned[1][1]
+        assert not await third.store.meta.check()
+
+
 async def test_an_instance_that_comes_later_does_not_take_it_for_news(server: RealServer, desk: Desk) -> None:
     server.back_up()
     await desk.send_one(a_message("m-1"))

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- tell: note which shards have gone back in time, and give the store an epoch that nobody knows.
 --
--- KEYS  1 meta  HASH  schema, shards, epoch, and `regressed:<shard>` -> when and how far it went back (JSON)
+-- KEYS  1 meta  HASH  schema, shards, epoch, `regresses` -> how often a shard was told of, and `regressed:<shard>` -> when
+--                     and how far it went back (JSON)
 -- ARGV  1 the epochs that the instance has known, 2 new_epoch, and then field, JSON …
 -- Returns the epoch
 
@@ -18,8 +19,11 @@ local function merge(before, told)
 end
 
 for n = 3, #ARGV, 2 do
-  local before = redis.call('HGET', meta, ARGV[n])
-  redis.call('HSET', meta, ARGV[n], cjson.encode(merge(before and cjson.decode(before), cjson.decode(ARGV[n + 1]))))
+  local known, told = redis.call('HGET', meta, ARGV[n]), cjson.decode(ARGV[n + 1])
+  local before = known and cjson.decode(known)
+  redis.call('HSET', meta, ARGV[n], cjson.encode(merge(before, told)))
+  -- Whoever has learned the epoch already looks again.
+  if not before or before.times ~= told.times then redis.call('HINCRBY', meta, 'regresses', 1) end
 end
 -- The epoch goes back in time too, and may be an earlier one again. A new one is of another instance that told of this.
 if string.find(known_epochs, redis.call('HGET', meta, 'epoch'), 1, true) then redis.call('HSET', meta, 'epoch', new_epoch) end
