@@ -84,6 +84,7 @@ class Store:
         self.accepting = Accepting(self.pipeline, encoder, self.memory, lanes, self.witness)
         self.taking = Taking(self.pipeline, encoder, self.receipts, lanes)
         self.tasks = Tasks(self.pipeline, encoder)
+        self.witness.on_regress.append(self.receipts.went_back)
         self.settling = Settling(self.pipeline, encoder, self.receipts, self.witness)
         self.replies = Replies(self.pipeline, encoder, self.accepting, self.receipts, self.tasks)
         self.leases = Leases(self.pipeline, encoder, self.taking)

@@ -51,7 +51,7 @@ class Witness:
         self._known = [deque[bytes](maxlen=MOST_KNOWN) for _ in range(encoder.keys.shards)]
         self._times = [0] * encoder.keys.shards  # how often each has gone back
         self.found: dict[int, Regress] = {}  # by shard: what nobody has been told of yet
-        self.on_regress: Callable[[], None] = lambda: None
+        self.on_regress: list[Callable[[], None]] = []
 
     def promised(self, shard: int, entry: bytes) -> None:
         """A call that was promised to last has this entry in the event log, or none."""
@@ -72,14 +72,17 @@ class Witness:
         for known in self._known:
             known.clear()
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
-        """Looks whether a master has what is known of its shards. Raises OSError or RedisError."""
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
+        """Looks whether a master has what is known of its shards. False if it has gone back in time.
+
+        Raises OSError or RedisError."""
         known = [shard for shard in shards if self._known[shard]]
         replies = await ask([self._is_kept(shard) for shard in known]) if known else []
         lost = [shard for shard, reply in zip(known, replies, strict=True) if reply == 0]
         if lost:
             replies = await ask([self._regress(shard) for shard in lost])
             self._note(dict(zip(lost, replies, strict=True)))
+        return not lost
 
     def _is_kept(self, shard: int) -> bytes:
         return keyed_packet(script("kept"), self._encoder.keys.events(shard), self._known[shard][-1])
@@ -100,7 +103,8 @@ class Witness:
             lost_by = {self._encoder.instance: count}
             self.found[shard] = Regress(times, self._encoder.clock.now_ms(), *ids, lost_by)
         self.learn(self.found)
-        self.on_regress()
+        for act in self.on_regress:
+            act()
 
 
 def _ms(entry: str) -> int:

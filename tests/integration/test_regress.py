@@ -1,10 +1,12 @@
 """The store goes back in time: whoever was promised something notices, says it once, and no number is used twice."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from relay.store.meta import Meta
+from tests.agents import until
 from tests.builders import ALICE, BOB, NOON_MS, Desk, a_message, open_desk
 from tests.servers import RealServer
 
@@ -251,6 +253,29 @@ async def test_what_is_told_of_another_shard_after_the_epoch_was_learned_is_lear
         assert [shards for shards, _ in learned] == [[0], [1]]
         assert learned[0][1] == learned[1][1]
         assert not await third.store.meta.check()
+
+
+async def test_a_receipt_whose_copy_was_undone_is_brought_again(server: RealServer, desk: Desk) -> None:
+    """The copy is lost, and what it was made from is there: it must not be deleted as done."""
+    outbox = desk.keys.outbox(0)
+    await desk.send_one(a_message("m-0"))
+    receipt = {"receipts": "acme/alice\t1\t7\n1\tbob\t5"}
+    origin = desk.redis.xadd(outbox, receipt).encode()
+    server.back_up()
+    await desk.send_one(a_message("m-1"))
+    fields = [part.encode() for pair in receipt.items() for part in pair]
+    desk.store.receipts.forward(0, origin, fields)
+    await until(lambda: desk.redis.exists(desk.keys.receipts(ALICE)))
+
+    await asyncio.to_thread(server.go_back)
+    await desk.store.pipeline.finish()
+    kept = desk.redis.xlen(outbox)
+    desk.store.receipts.forward(0, origin, fields)
+    await desk.store.pipeline.finish()
+
+    assert kept == 1
+    assert [one["id"] for one in await desk.receipts(ALICE)] == ["1"]
+    assert desk.redis.xlen(outbox) == 0
 
 
 async def test_an_instance_that_comes_later_does_not_take_it_for_news(server: RealServer, desk: Desk) -> None:

@@ -71,7 +71,7 @@ class Instance:
         self._subscriber = store.subscriber(self._wakes.dispatch, self.topics.published, self._resubscribed)
         self._readiness = Readiness(store, lambda: self._subscriber.heard_share)
         self.topics.attach(self._subscriber.follow, self._subscriber.unfollow)
-        store.witness.on_regress = lambda: self.spawn(attempt(self._come_back))
+        store.witness.on_regress.append(lambda: self.spawn(attempt(self._come_back)))
         store.pipeline.batch_sizes = metrics.batch_calls.observe
         store.pipeline.exchange_s = metrics.exchange_s.observe
 

@@ -16,7 +16,7 @@ from relay.store.redis.servers.topology import Topology
 
 __all__ = ["Command", "CommandPipeline", "Outcome"]
 
-Compare = Callable[[Iterable[int], Ask], Awaitable[None]]
+Compare = Callable[[Iterable[int], Ask], Awaitable[bool]]
 Source = Callable[[Container[int] | None], Iterable[Command]]
 
 
@@ -106,9 +106,9 @@ class CommandPipeline:
         self._took_s = after_s
         self.exchange_s(after_s)
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
-        """A server was reached anew, or has got these shards."""
-        await self.on_reached(shards, ask)
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
+        """A server was reached anew, or has got these shards. False if it lacks what was promised."""
+        return await self.on_reached(shards, ask)
 
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what waits for these shards, or for all."""
@@ -121,8 +121,9 @@ class CommandPipeline:
         return waiting
 
 
-async def _trust(_: Iterable[int], __: Ask) -> None:
+async def _trust(_: Iterable[int], __: Ask) -> bool:
     """Nothing was promised."""
+    return True
 
 
 class _Answer:

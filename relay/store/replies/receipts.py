@@ -109,6 +109,11 @@ class Receipts:
         self._leaving.add((shard, outbox_entry))
         self._done.put(shard, (shard, outbox_entry))
 
+    def went_back(self) -> None:
+        """The store has gone back in time: what was forwarded may be undone. What is in an outbox is looked at anew."""
+        self._leaving.clear()
+        self._left.clear()
+
     def busy_s(self) -> float:
         """How long an exchange with the store takes now; 0 while it has nothing to do."""
         return self._pipeline.busy_s()
@@ -146,7 +151,11 @@ class Receipts:
         if not rows:
             return None
         sender, count, receipts = rows[0][1][3].decode().split("\t", 2)
-        if (shard, entry) in self._left or await self._was_forwarded(f"{shard}/{entry}", sender):
+        if (
+            (shard, entry) in self._left
+            or self.was_confirmed((shard, entry))
+            or await self._was_forwarded(f"{shard}/{entry}", sender)
+        ):
             self.done(shard, entry)
             return None
         return PushedReceipts(session, shard, entry, sender, int(count), receipts)
@@ -178,7 +187,9 @@ class Receipts:
             part.arrived(not isinstance(outcome, Exception))
 
     def _encode_done(self, shard: int, places: list[Place]) -> bytes:
-        return encode_command("XDEL", self._keys.outbox(shard), *(entry for _, entry in places))
+        # Those that are not known any more came to be done in a time that the store has forgotten.
+        entries = [place[1] for place in places if place in self._leaving] or ["0-0"]
+        return encode_command("XDEL", self._keys.outbox(shard), *entries)
 
     def _deleted(self, places: list[Place], outcome: Outcome) -> None:
         """A worker finds what is still there, and must not have it sent once more to a session that had it."""

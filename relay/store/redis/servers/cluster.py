@@ -171,8 +171,8 @@ class ClusterMasters(Masters):
     def shards_of(self, master: Master) -> Iterable[int]:
         return self._own.get(master, ())
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
-        await self._pipeline.compare(shards, ask)
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
+        return await self._pipeline.compare(shards, ask)
 
     # -- where a slot is
 

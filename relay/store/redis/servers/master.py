@@ -68,7 +68,7 @@ class Switchboard(Protocol):
     def shards_of(self, master: "Master") -> Iterable[int]:
         """The shards that it has."""
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
         """Looks whether a server has what was promised of these shards. Raises OSError or RedisError."""
 
 
@@ -304,8 +304,11 @@ class Master:
             await self._link.open()
             self.doubted.update(self._switchboard.shards_of(self))
         if self.doubted:
-            await self._switchboard.compare(self.doubted, self._link.exchange)
+            is_as_known = await self._switchboard.compare(self.doubted, self._link.exchange)
             self.doubted = set()
+            if not is_as_known:
+                for command in commands:
+                    command.encode_anew()  # what was known when it was made is so no longer
         packets = [command.packet for command in commands]
         asking = [index for index, command in enumerate(commands) if command.asking]
         for index in reversed(asking):

@@ -20,7 +20,7 @@ class Gathering(Protocol):
     def gather(self, waiting: list[Command], shards: Container[int] | None) -> list[Command]:
         """The commands of a new exchange: these, and what is gathered for these shards, or for all."""
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
         """Looks whether a server has what was promised of these shards. Raises OSError or RedisError."""
 
 
@@ -98,5 +98,5 @@ class OneMaster(Masters):
     def shards_of(self, _: Master) -> Iterable[int]:
         return self._shards
 
-    async def compare(self, shards: Iterable[int], ask: Ask) -> None:
-        await self._pipeline.compare(shards, ask)
+    async def compare(self, shards: Iterable[int], ask: Ask) -> bool:
+        return await self._pipeline.compare(shards, ask)
