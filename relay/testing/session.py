@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from relay.testing.fake import FakeRelay
 
 SHARED_ACK_TIMEOUT_S = 30.0
+ENDS = {"acked": "delivered", "dead": "dead", "expired": "expired", "cancelled": "cancelled"}
 
 
 class _Send(msgspec.Struct):
@@ -165,7 +166,7 @@ class FakeSession:
 
     def _on_send(self, _: dict[str, Any], text: bytes) -> None:
         ids: list[str] = []
-        duplicates: list[str] = []
+        duplicates: list[dict[str, Any]] = []
         refusals: list[Refusal] = []
         for raw in msgspec.json.decode(text, type=_Send).messages:
             message = msgspec.json.decode(raw)
@@ -173,12 +174,26 @@ class FakeSession:
             outcome = self._send(message)
             if isinstance(outcome, dict):
                 refusals.append({"id": message.get("id"), "to": message.get("to"), **outcome})
+            elif outcome == "stored":
+                ids.append(message["id"])
             else:
-                (ids if outcome == "stored" else duplicates).append(message["id"])
+                duplicates.append(message)
         if ids or duplicates:
-            self.tell("accepted", ids=ids, duplicate_ids=duplicates, durability="memory")
+            again = {"ended": self._ends(duplicates)} if duplicates else {}
+            known = [message["id"] for message in duplicates]
+            self.tell("accepted", ids=ids, duplicate_ids=known, **again, durability="memory")
         if refusals:
             self.tell("refused", refusals=refusals)
+
+    def _ends(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """How those ended that are not in their mailbox any more."""
+        found = []
+        for message in messages:
+            to = whole(message["to"], tenant_of(self.address))
+            state, attempt = self._post.state_of(self.address, to, message["id"]) or ("", 0)
+            if state in ENDS:
+                found.append({"id": message["id"], "to": to, "state": ENDS[state], "attempt": attempt})
+        return found
 
     def _send(self, message: dict[str, Any]) -> str | Refusal:
         if "send" not in self.scopes:
@@ -191,8 +206,12 @@ class FakeSession:
             self._told_receipts = found[-1][0]
             self.tell("receipts", cursor=f"{self._told_receipts}-0", receipts=[receipt for _, receipt in found])
 
-    def _on_receipts_ack(self, said: dict[str, Any], _: bytes) -> None:
-        upto = int(said["cursor"].partition("-")[0])
+    def _on_receipts_ack(self, said: dict[str, Any], __: bytes) -> None:
+        told, _, _ = said["cursor"].partition("-")
+        if not told.isdecimal():
+            self.tell("error", **refusal("malformed", "no cursor of this relay"))
+            return
+        upto = int(told)
         self._post.receipts[self.address] = [one for one in self._post.receipts[self.address] if one[0] > upto]
 
     # -- receiving

@@ -62,12 +62,6 @@ class Deliver(Struct, tag_field="op", tag="deliver"):
     messages: list[Delivery]
 
 
-class Accepted(Struct, tag_field="op", tag="accepted"):
-    ids: list[str]
-    duplicate_ids: list[str]
-    durability: str = "memory"
-
-
 class Refusal(Struct):
     """Of a message (`id`, `to`) or of an entry (`entry`)."""
 
@@ -93,9 +87,17 @@ class Receipt(Struct):
     reason: str = ""
 
 
+class Accepted(Struct, tag_field="op", tag="accepted"):
+    ids: list[str]
+    duplicate_ids: list[str]
+    durability: str = "memory"
+    ended: list[Receipt] | None = None  # those of the duplicates that have ended; an older relay does not say
+
+
 class Receipts(Struct, tag_field="op", tag="receipts"):
     cursor: str
     receipts: list[Receipt]
+    dropped: int = 0
 
 
 class Settled(Struct, tag_field="op", tag="settled"):

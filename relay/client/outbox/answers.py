@@ -24,6 +24,7 @@ class Answers:
         clock: Clock,
         line: Line,
         lanes: Lanes,
+        all: Callable[[], list[Sent]],
         find: Callable[[str, str], Sent | None],
         end: Callable[[Sent, End | ClientError], None],
     ) -> None:
@@ -31,6 +32,7 @@ class Answers:
         self._clock = clock
         self._line = line
         self._lanes = lanes
+        self._all = all
         self._find = find
         self._end = end
         self._to_note: list[Sent] = []  # accepted, and not yet noted as such
@@ -43,7 +45,9 @@ class Answers:
             sent = self._accept(id, answer.durability)
             if sent is not None:
                 sent.is_duplicate = True
-                self.look_up(sent)  # it may have ended long ago, and then no receipt comes
+                if answer.ended is None:
+                    self.look_up(sent)  # it may have ended long ago, and then no receipt comes
+        self._end_all(answer.ended or ())
         self._lanes.pump_soon()
 
     def _accept(self, id: str, durability: str) -> Sent | None:
@@ -81,12 +85,23 @@ class Answers:
 
     def receipts(self, found: Receipts) -> None:
         """Ends the messages of these receipts. They are confirmed once that is stored."""
-        for receipt in found.receipts:
-            sent = self._find(receipt.to, receipt.id)
-            if sent is not None:
-                self._end(sent, _end_of(receipt))
+        self._end_all(found.receipts)
+        if found.dropped:
+            self._look_up_all()
         confirm = frame("receipts_ack", cursor=found.cursor)
         self._journal.then(lambda: self._line.say(confirm))
+
+    def _end_all(self, ends: Iterable[Receipt]) -> None:
+        for end in ends:
+            sent = self._find(end.to, end.id)
+            if sent is not None:
+                self._end(sent, _end_of(end))
+
+    def _look_up_all(self) -> None:
+        """The relay had too many receipts: those that are missing do not come any more."""
+        for sent in self._all():
+            if sent._stage == "accepted":
+                self.look_up(sent)
 
 
 def _end_of(receipt: Receipt) -> End:

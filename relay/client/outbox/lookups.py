@@ -1,4 +1,4 @@
-"""Lookups: asks the relay how duplicates ended, because their receipts may have come long ago."""
+"""Lookups: asks the relay how messages ended whose receipts will not come."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ from relay.client.outbox.sent import Sent
 
 
 class Lookups:
-    """One at a time: after a crash there may be thousands, and most of their receipts are on their way."""
+    """One at a time: there may be thousands."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class Outbox:
         self._lanes = Lanes(clock, line, self.end)
         self._sweep: Timer | None = None
         self.room = OutboxLimit(limit, waits)
-        self.answers = Answers(journal, clock, line, self._lanes, self.find, self.end)
+        self.answers = Answers(journal, clock, line, self._lanes, self.all, self.find, self.end)
         self.cancel_at_relay: Callable[[Sent], Awaitable[bool]]
 
     def __len__(self) -> int:
@@ -68,6 +68,9 @@ class Outbox:
         self.room.close(error)
 
     # -- sending
+
+    def all(self) -> list[Sent]:
+        return list(self._by_key.values())
 
     def find(self, to: str, id: str) -> Sent | None:
         return self._by_key.get(key_of(to, id))
@@ -137,7 +140,7 @@ class Outbox:
         """Ends what is past its deadline."""
         self._plan_sweep()
         now = self._clock.now()
-        for sent in list(self._by_key.values()):
+        for sent in self.all():
             late_s = now - sent._deadline
             is_silent = late_s >= RECEIPT_GRACE_S and sent._stage == "accepted" and self._line.is_live()
             if is_silent or (late_s >= 0 and sent._stage == "waiting"):
@@ -147,10 +150,10 @@ class Outbox:
 
     async def until_accepted(self) -> None:
         """Returns when everything that is here now is stored by the relay, or has ended."""
-        for sent in list(self._by_key.values()):
+        for sent in self.all():
             await sent._reached("accepted", "ended")
 
     async def until_empty(self) -> None:
         """Returns when it is known of everything that is here now how it ended."""
-        for sent in list(self._by_key.values()):
+        for sent in self.all():
             await sent._reached("ended")

@@ -18,6 +18,7 @@ class ReplyBuffer:
         "_accepted",
         "_bytes",
         "_duplicates",
+        "_ended",
         "_flush_asked",
         "_level",
         "_refusals",
@@ -34,6 +35,7 @@ class ReplyBuffer:
         self._level = level  # how durably the last exchange was stored
         self._accepted: list[str] = []
         self._duplicates: list[str] = []
+        self._ended: list[dict[str, Any]] = []  # how those ended that are not in their mailbox any more
         self._refusals: list[dict[str, Any]] = []
         self._flush_asked = False
         self._waiter: asyncio.Future[None] | None = None  # who reads the client waits here while it floods us
@@ -76,10 +78,18 @@ class ReplyBuffer:
             self._waiter = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._waiter)
 
-    def accept(self, id: str, is_duplicate: bool) -> None:
-        """A message is stored, or was already."""
+    def accept(self, id: str) -> None:
+        """A message is stored."""
         self.done(1)
-        (self._duplicates if is_duplicate else self._accepted).append(id)
+        self._accepted.append(id)
+        self._ask_flush()
+
+    def accept_again(self, id: str, ended: dict[str, Any] | None) -> None:
+        """A message was stored already, and may have ended since."""
+        self.done(1)
+        self._duplicates.append(id)
+        if ended is not None:
+            self._ended.append(ended)
         self._ask_flush()
 
     def refuse(self, error: RelayError, **names: Any) -> None:
@@ -103,7 +113,9 @@ class ReplyBuffer:
         if self._accepted or self._duplicates:
             ids, self._accepted = self._accepted, []
             duplicates, self._duplicates = self._duplicates, []
-            self._send(frame("accepted", ids=ids, duplicate_ids=duplicates, durability=self._level()))
+            ended, self._ended = self._ended, []
+            ends = {"ended": ended} if duplicates else {}
+            self._send(frame("accepted", ids=ids, duplicate_ids=duplicates, **ends, durability=self._level()))
         if self._refusals:
             refusals, self._refusals = self._refusals, []
             self._send(frame("refused", refusals=refusals))

@@ -63,9 +63,11 @@ class SendQueue:
     def _answered(self, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
         if error is not None:
             self._replies.refuse(error, id=draft.id, to=draft.to)
+        elif isinstance(outcome, Duplicate):
+            self._replies.accept_again(draft.id, _end(draft, outcome))
         else:
             # A blocked sender must not be able to tell, so it is answered like one whose message is stored.
-            self._replies.accept(draft.id, is_duplicate=isinstance(outcome, Duplicate))
+            self._replies.accept(draft.id)
 
     def _refuse_all(self, error: RelayError, raws: list[msgspec.Raw]) -> None:
         for raw in raws:
@@ -75,3 +77,11 @@ class SendQueue:
         """A message that never got to the store."""
         self._metrics.refused[error.code] += 1
         self._replies.refuse(error, **names)
+
+
+def _end(draft: Draft, found: Duplicate) -> dict[str, Any] | None:
+    """How a message ended, in the words of receipts: its own may have been lost, or is on its way."""
+    if not found.ended:
+        return None
+    state = "delivered" if found.ended == "acked" else found.ended
+    return {"id": draft.id, "to": draft.to, "state": state, "attempt": found.attempt}

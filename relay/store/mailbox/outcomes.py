@@ -14,11 +14,12 @@ class Stored(Struct, frozen=True, gc=False):
 
 
 class Duplicate(Struct, frozen=True, gc=False):
-    """The message is in the mailbox (`ended` is empty), or was recently (`ended` says how it ended)."""
+    """The message is in the mailbox (`ended` is empty), or was recently: `ended` says how it ended, `attempt` when."""
 
     word: ClassVar = "duplicate"
     entry: str
     ended: str
+    attempt: int
 
 
 class Blocked(Struct, frozen=True, gc=False):
@@ -71,7 +72,7 @@ def accept_outcome(row: list[Any]) -> AcceptOutcome:
         case b"stored":
             return Stored(row[1].decode(), row[2])
         case b"duplicate":
-            return Duplicate(row[1].decode(), row[2].decode())
+            return Duplicate(row[1].decode(), row[2].decode(), row[3])
         case b"blocked":
             return Blocked(row[1].decode(), row[2])
         case b"full":

@@ -58,7 +58,7 @@ async def test_the_same_id_while_it_waits_is_a_duplicate(desk: Desk) -> None:
     first = await desk.send_one(a_message("m-1"))
     again = await desk.send_one(a_message("m-1"))
 
-    assert (again.word, again.values) == ("duplicate", (first.entry, ""))
+    assert (again.word, again.values) == ("duplicate", (first.entry, "", 0))
     assert desk.depth() == 1
     assert desk.kinds() == ["accepted", "duplicate"]
 
@@ -98,7 +98,7 @@ async def test_the_same_id_lately_ended_is_a_duplicate_that_says_how(desk: Desk)
     desk.clock.advance(3_599)
     again = await desk.send_one(a_message("m-1"))
 
-    assert (again.word, again.values) == ("duplicate", (first.entry, "acked"))
+    assert (again.word, again.values) == ("duplicate", (first.entry, "acked", 1))
     assert desk.depth() == 0
 
 

@@ -27,8 +27,8 @@ async def test_answers_of_one_turn_share_their_frames() -> None:
     replies = a_buffer(sent)
     replies.expect(3)
 
-    replies.accept("m-1", is_duplicate=False)
-    replies.accept("m-2", is_duplicate=True)
+    replies.accept("m-1")
+    replies.accept_again("m-2", None)
     replies.refuse(NotFound("gone"), id="m-3")
     await asyncio.sleep(0)
 

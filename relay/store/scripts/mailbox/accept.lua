@@ -15,7 +15,7 @@
 --                       seven values in a row: lane index, message key, thread key, rest of the head, opts without seq,
 --                       body, payload bytes
 -- Returns {wakes sent, wakes that nobody heard, its entry in the event log or "", results} with results per message
---         {"lanes"} if the mailbox uses lanes that were not named, else {"stored", entry, seq} | {"duplicate", entry or "", how it ended or ""} | {"blocked", entry, seq} | {"unknown"}
+--         {"lanes"} if the mailbox uses lanes that were not named, else {"stored", entry, seq} | {"duplicate", entry, how it ended or "", at which attempt} | {"blocked", entry, seq} | {"unknown"}
 --         | {"full", depth, bytes, ms per ack or -1, online 0|1, max_messages, max_bytes} | {"rationed", which of rations, ms until the next bucket}, flat over the mailboxes
 
 local seqs_ms, window_ms, ttl_ms, rations, mailboxes = open()
@@ -57,9 +57,9 @@ end
 local function ended_lately(i)
   local record = gone[i] or gone_before[i]
   if not record then return nil end
-  local how, at_ms, entry = parse_end(record)
+  local how, at_ms, entry, attempt = parse_end(record)
   if at_ms + window_ms <= book.now_ms then return nil end
-  return entry, how
+  return entry, how, attempt
 end
 
 -- use_up: count one more of a ration in this bucket. Says whether there was one left.
@@ -119,8 +119,8 @@ for m, mailbox in ipairs(mailboxes) do
     i = i + 1
     local lane, key, thread, rest, opts, body, payload_bytes = unpack(messages, n, n + 6)
     local head = key .. '\t' .. rest
-    local entry, how = here[i] or stored[key], ''
-    if not entry then entry, how = ended_lately(i) end
+    local entry, how, attempt = here[i] or stored[key], '', 0
+    if not entry then entry, how, attempt = ended_lately(i) end
     local is_new_thread = string.byte(thread, -1) ~= TAB and not (counted[thread] or last[i] or last_before[i])
     local ration
     -- A blocked sender must not be able to tell: to it, shadows are mail.
@@ -131,7 +131,7 @@ for m, mailbox in ipairs(mailboxes) do
     elseif entry then
       entry = unmarked(entry) or entry
       arrival('duplicate', entry, '', how, head)
-      results[i] = {'duplicate', entry, how}
+      results[i] = {'duplicate', entry, how, attempt}
     elseif unknown then
       arrival('refused', '', '', 'unknown_agent', head)
       results[i] = {'unknown'}
