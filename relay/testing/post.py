@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from relay.client import payloads
 from relay.testing.clock import HandClock
 from relay.testing.mailbox import Entry, Mailbox, Task
 
@@ -200,20 +201,25 @@ class Post:
 
     def reply(self, box: Mailbox, entry: Entry, payload: msgspec.Raw, more: bool) -> None:
         task = self.tasks.setdefault((entry.sender, entry.id), Task(box.address))
-        value = msgspec.json.decode(payload)
+        value = payloads.plain(bytes(payload))
         if more:
             task.parts.append(value)
         else:
             task.reply = value
         if not task.by_http:
-            self._send_reply(box, entry, payload, more, len(task.parts))
+            self._send_reply(box, entry, payload, more)
         if more:
             self._tell()
         else:
             self.end(box, entry, "acked")
 
-    def _send_reply(self, box: Mailbox, entry: Entry, payload: msgspec.Raw, more: bool, part: int) -> None:
-        message = {"id": f"reply:{entry.id}:{part}", "to": entry.sender, "payload": payload, "receipt": False}
+    def _send_reply(self, box: Mailbox, entry: Entry, payload: msgspec.Raw, more: bool) -> None:
+        message = {
+            "id": f"reply:{entry.id}:{self._next_number()}",
+            "to": entry.sender,
+            "payload": payload,
+            "receipt": False,
+        }
         message |= {"reply_to": entry.id, "ttl_s": entry.expires_at - self.clock.now()}
         if more:
             message["more"] = True

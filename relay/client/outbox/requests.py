@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from relay.client import payloads
 from relay.client.clock import Clock, sleep
 from relay.client.connection.calls import Calls, not_allowed, problem
@@ -22,10 +24,38 @@ log = logging.getLogger(__name__)
 PREFIX = "ask-"  # ids of requests: a reply that comes too late is known by it
 REPLY_GRACE_S = 15.0  # a reply may come so long after the news that its request was acked
 POLL_S = 20.0
+POLL_PAUSE_S = 0.1  # between two polls, also when the relay answers at once
+MAX_UNREAD = 2_000  # parts that wait for a slow asker: twice what the relay lets a reply have
 ACKED = "it was acked without a reply"
 NO_REPLY = "no reply came in time"
 
 Item = tuple[bytes, bool]  # a payload, and whether more follows
+
+
+class _Pending:
+    """A request that somebody waits for. Only replies of the agent that was asked come here, each once."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+        self.news: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
+        self._seen: set[str] = set()  # ids of replies: they come again after a reconnect
+
+    def take(self, reply: Delivery) -> None:
+        if reply.sender != self.to:
+            log.warning("a reply of %s to %s is dropped: it was not asked", reply.sender, reply.reply_to)
+        elif self.news.qsize() >= MAX_UNREAD:
+            log.warning("a reply of %s to %s is dropped: too many wait", reply.sender, reply.reply_to)
+        elif reply.id not in self._seen:
+            self._seen.add(reply.id)
+            self.news.put_nowait(reply)
+
+
+class _Task(msgspec.Struct):
+    """A request as the relay shows it over HTTP. In other answers nothing is known of it."""
+
+    state: str = ""
+    parts: list[Any] = []
+    reply: Any = None
 
 
 class Requests:
@@ -36,7 +66,7 @@ class Requests:
         self._calls = calls
         self._guard = guard
         self._clock = clock
-        self._waiting: dict[str, asyncio.Queue[Delivery | ClientError]] = {}
+        self._waiting: dict[str, _Pending] = {}
 
     def new_id(self) -> str:
         return PREFIX + secrets.token_hex(10)
@@ -44,14 +74,14 @@ class Requests:
     def take_reply(self, delivery: Delivery) -> bool:
         """Whether it is a reply to a request of ours. One that nobody waits for any more is dropped."""
         assert delivery.reply_to is not None
-        waiting = self._waiting.get(delivery.reply_to)
-        if waiting is not None:
-            waiting.put_nowait(delivery)
-        return waiting is not None or (delivery.id.startswith("reply:") and delivery.reply_to.startswith(PREFIX))
+        pending = self._waiting.get(delivery.reply_to)
+        if pending is not None:
+            pending.take(delivery)
+        return pending is not None or (delivery.id.startswith("reply:") and delivery.reply_to.startswith(PREFIX))
 
     def close(self, error: ClientError) -> None:
-        for waiting in self._waiting.values():
-            waiting.put_nowait(error)
+        for pending in self._waiting.values():
+            pending.news.put_nowait(error)
 
     # -- over the mailbox
 
@@ -60,18 +90,13 @@ class Requests:
     ) -> AsyncIterator[Item]:
         """The payloads of the reply. Raises what ends it without one, and TimeoutError after the limit, which for a
         stream counts from part to part."""
-        waiting: asyncio.Queue[Delivery | ClientError] = asyncio.Queue()
-        self._waiting[id] = waiting
         sent = put()
-        watcher = asyncio.create_task(self._watch(sent, waiting))
+        pending = self._waiting[id] = _Pending(self._guard.whole(sent.to))
+        watcher = asyncio.create_task(self._watch(sent, pending))
         until, more = _now() + limit_s, True
         try:
             while more:
-                found = await self._next(sent, waiting, until)
-                payload = await self._payload(sent, found, sealed)
-                if payload is None:
-                    continue
-                more = found.more
+                payload, more = await self._next(sent, pending, until, sealed)
                 yield payload, more
                 until = _now() + limit_s if streams else until
         finally:
@@ -79,11 +104,23 @@ class Requests:
             del self._waiting[id]
             self._outbox.end(sent, Expired())
 
+    async def _next(self, sent: Sent, pending: _Pending, until: float, sealed: bool) -> Item:
+        """The next part; what cannot be what was asked for is passed over."""
+        try:
+            async with asyncio.timeout_at(until):
+                while True:
+                    found = await pending.news.get()
+                    if isinstance(found, ClientError):
+                        raise found
+                    if (payload := await self._payload(sent, found, sealed)) is not None:
+                        return payload, found.more
+        except TimeoutError:
+            if sent.is_ended:
+                raise Unanswered(ACKED) from None
+            raise TimeoutError(NO_REPLY) from None
+
     async def _payload(self, sent: Sent, found: Delivery, sealed: bool) -> bytes | None:
-        """What the recipient answered; None if the answer is not by it, or not sealed as the request was."""
-        if not self._guard.is_by(found, sent.to):
-            log.warning("a reply of %s to %s is dropped: it was not asked", found.sender, sent.id)
-            return None
+        """What the recipient answered; None if that is not sealed as the request was."""
         try:
             return await self._guard.opened(found, sent.id, sealed)
         except CannotOpen as error:
@@ -92,39 +129,27 @@ class Requests:
             log.warning("a reply of %s to %s is dropped: %s", found.sender, sent.id, error)
             return None
 
-    async def _next(self, sent: Sent, waiting: "asyncio.Queue[Delivery | ClientError]", until: float) -> Delivery:
-        try:
-            async with asyncio.timeout_at(until):
-                found = await waiting.get()
-        except TimeoutError:
-            if sent.is_ended:
-                raise Unanswered(ACKED) from None
-            raise TimeoutError(NO_REPLY) from None
-        if isinstance(found, ClientError):
-            raise found
-        return found
-
-    async def _watch(self, sent: Sent, waiting: "asyncio.Queue[Delivery | ClientError]") -> None:
+    async def _watch(self, sent: Sent, pending: _Pending) -> None:
         try:
             end = await sent.ended()
         except ClientError as error:
-            waiting.put_nowait(error)
+            pending.news.put_nowait(error)
             return
         if isinstance(end, Delivered):
             await self._wait_for_reply(sent)
-        waiting.put_nowait(_as_error(end))
+        pending.news.put_nowait(_as_error(end))
 
     async def _wait_for_reply(self, sent: Sent) -> None:
         """Returns when it is sure that no reply is on its way."""
         try:
             while True:
-                status, found = await self._calls.call(
-                    "GET", f"/v1/tasks/{quote(sent.id, safe='')}?wait_s={POLL_S:.0f}"
-                )
-                if status != 200 or found["state"] == "acked":
+                status, found = await self._calls.call("GET", f"{_task_path(sent.id)}?wait_s={POLL_S:.0f}")
+                state = _task(found).state
+                if status != 200 or state == "acked":
                     return
-                if found["state"] == "replied":
+                if state == "replied":
                     await asyncio.Event().wait()  # it is on its way to the mailbox, and cancels this
+                await asyncio.sleep(POLL_PAUSE_S)
         except ClientError:
             await sleep(self._clock, REPLY_GRACE_S)
 
@@ -146,15 +171,16 @@ class Requests:
             async with asyncio.timeout(left_s + 1):
                 status, found = await self._calls.call(method, f"{path}?wait_s={wait_s:.3f}", body)
             _check(status, found)
-            call = "GET", f"/v1/tasks/{quote(id, safe='')}", None
-            for part in found.get("parts", [])[seen:]:
+            task, call = _task(found), ("GET", _task_path(id), None)
+            for part in task.parts[seen:]:
                 yield await self._opened(to, id, part, sealed), True
                 seen, until = seen + 1, _now() + limit_s if streams else until
-            if found["state"] == "replied":
-                yield await self._opened(to, id, found["reply"], sealed), False
+            if task.state == "replied":
+                yield await self._opened(to, id, task.reply, sealed), False
                 return
-            if found["state"] in _END:
-                raise _as_error(_END[found["state"]])
+            if task.state in _END:
+                raise _as_error(_END[task.state])
+            await asyncio.sleep(min(POLL_PAUSE_S, max(0.0, until - _now())))
 
     async def _opened(self, to: str, id: str, reply: Any, sealed: bool) -> bytes:
         """Over HTTP a task has one answer: one that is not sealed as the request was raises CannotOpen."""
@@ -170,6 +196,17 @@ class Requests:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _task_path(id: str) -> str:
+    return f"/v1/tasks/{quote(id, safe='')}"
+
+
+def _task(answer: dict[str, Any]) -> _Task:
+    try:
+        return msgspec.convert(answer, _Task)
+    except msgspec.ValidationError:
+        return _Task()
 
 
 _END: dict[str, End] = {
