@@ -2,6 +2,8 @@
 
 import random
 
+ASKED_S = (0.05, 3_600.0)  # no shorter and no longer pause is kept to: a client is never busy, nor away for good
+
 
 class Backoff:
     """Grows with every attempt, from `first_s` doubling to `longest_s`."""
@@ -17,9 +19,10 @@ class Backoff:
         self.attempts += 1
         if at_least_s is None:
             return random.uniform(0, limit_s)
+        asked_s = min(max(at_least_s, ASKED_S[0]), ASKED_S[1])
         if self.attempts == 1:
-            return at_least_s * random.uniform(1, 1.5)
-        return max(at_least_s, random.uniform(0, limit_s))
+            return asked_s * random.uniform(1, 1.5)
+        return max(asked_s, random.uniform(0, limit_s))
 
     def reset(self) -> None:
         self.attempts = 0

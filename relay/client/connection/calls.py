@@ -26,15 +26,14 @@ class Calls:
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
         """Status and body. Waits while no instance answers, or the rate is over; put a time limit around it."""
-        token = self._credentials.for_calls()
-        urls = [self._connection.url, *self._relay.urls]
         while True:
-            for url in urls:
+            for url in [self._connection.url, *self._relay.urls]:
+                token = self._credentials.for_calls()  # it may have been renewed since
                 try:
                     status, found = await self._relay.call(method, url, path, token, body)
                 except (OSError, aiohttp.ClientError, TimeoutError):
                     continue
-                if status != 503 and problem(found).code != "rate_limited":
+                if status != 503 and not (status >= 400 and problem(found).code == "rate_limited"):
                     return status, found
             await asyncio.sleep(AWAY_PAUSE_S)
 

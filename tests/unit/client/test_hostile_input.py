@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from relay.client import Agent, Closed, Delivered, Key, Message, SealingKey, Security, errors
+from relay.client.connection.backoff import Backoff
 from relay.client.connection.frames import frame
 from relay.client.connection.states import CLOSE_CODES, COME_BACK_BELOW
 from relay.testing import FakeRelay
@@ -121,6 +122,33 @@ async def test_a_lookup_over_the_rate_is_tried_again(monkeypatch: pytest.MonkeyP
 
         assert await asyncio.wait_for(sent.ended(), 5) == Delivered(attempt=1, was_stored=False)
         assert relay.refuses == 0
+
+
+@pytest.mark.parametrize("asked_s", [0, 2**53 / 1_000])
+def test_a_relay_cannot_keep_a_client_busy_nor_away_for_good(asked_s: float) -> None:
+    pauses = [Backoff(0.5, 15).next_s(asked_s) for _ in range(50)]
+
+    assert min(pauses) >= 0.05
+    assert max(pauses) <= 5_400
+
+
+async def test_a_call_that_waits_for_the_relay_has_the_token_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relay.client.connection.calls.AWAY_PAUSE_S", 0.001)
+    relay = Stingy()
+    async with relay.agent("bob") as bob:
+        await bob.live()
+        credentials, used = bob._engine._credentials, []
+        answer = relay.call
+
+        async def call(method: str, url: str, path: str, token: str, body: Any = None) -> Answer:
+            used.append(token)
+            credentials.token = relay.token("bob", ttl_s=9_999)  # it is renewed meanwhile
+            return await answer(method, url, path, token, body)
+
+        monkeypatch.setattr(relay, "call", call)
+        await bob._engine.calls.agent("bob")
+
+    assert used[0] not in used[1:]
 
 
 def ends_in_the_guide() -> dict[int, str]:
