@@ -1,6 +1,7 @@
 """The journal: a SQLite file on its own thread. Everything of one turn is one commit."""
 
 import asyncio
+import logging
 import os
 import queue
 import sqlite3
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from relay.client.errors import OutboxFailed
+
+log = logging.getLogger(__name__)
 
 VACUUM_EVERY = 1_000  # commits between two looks at how many pages of the file are free
 VACUUM_PAGES = 2_000  # given back at once: a few milliseconds
@@ -222,7 +225,7 @@ class FileJournal:
             failure = OutboxFailed(f"{self._path}: {error}")
             self._tell([lambda: self._failed(failure)])
         else:
-            self._tell([*told, *batch.kept, self._committed])
+            self._tell([self._committed, *told, *batch.kept])
 
     def _unit(self, statements: list[Statement], failed: Callable[[Exception], None]) -> Callable[[], None] | None:
         self._db.execute("SAVEPOINT unit")
@@ -248,8 +251,12 @@ class FileJournal:
 
 
 def _call_all(callbacks: list[Callable[[], object]]) -> None:
+    """Who waits for a commit must not keep the others from hearing of it."""
     for callback in callbacks:
-        callback()
+        try:
+            callback()
+        except Exception:
+            log.exception("what follows a commit failed")
 
 
 def _fail(waiting: "asyncio.Future[Any]", error: Exception) -> None:

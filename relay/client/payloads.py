@@ -36,6 +36,15 @@ def _check(data: bytes) -> None:
         raise ValueError(f"a payload must be JSON that a relay can read: {error}") from None
 
 
+def is_json(data: bytes) -> bool:
+    """Whether a relay would have taken it as a payload."""
+    try:
+        _check(data)
+    except ValueError:
+        return False
+    return True
+
+
 def _encode_other(value: Any) -> Any:
     if _is_pydantic(type(value)):
         return value.model_dump(mode="json")
@@ -55,9 +64,11 @@ def plain(data: bytes) -> Any:
     except (msgspec.DecodeError, ValueError, RecursionError):
         pass
     try:
-        return json.loads(data)
+        value = json.loads(data)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text that anybody could write
     except (ValueError, RecursionError) as error:
         raise WrongPayload(str(error)[:300]) from None
+    return value
 
 
 @lru_cache(maxsize=1_024)

@@ -5,8 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from relay.client import payloads
 from relay.client.agent.agent import Agent
 from relay.client.connection.link import Link
 from relay.testing.clock import HandClock
@@ -178,4 +177,4 @@ class FakeRelay:
 
 
 def _payloads(entries: list[Entry]) -> list[Any]:
-    return [msgspec.json.decode(entry.message["payload"]) for entry in entries]
+    return [payloads.plain(bytes(entry.message["payload"])) for entry in entries]

@@ -21,8 +21,10 @@ class _Send(msgspec.Struct):
     messages: list[msgspec.Raw]
 
 
-class _Payload(msgspec.Struct):
-    payload: msgspec.Raw
+def _fields(text: bytes) -> dict[str, Any]:
+    """Of a frame or of a message. Payloads stay as they are: not every reader can read them."""
+    found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    return {name: raw if name in ("payload", "messages") else msgspec.json.decode(raw) for name, raw in found.items()}
 
 
 class FakeLink:
@@ -97,7 +99,7 @@ class FakeSession:
     # -- its life
 
     def receive(self, text: bytes) -> None:
-        said = msgspec.json.decode(text)
+        said = _fields(text)
         if said["op"] == "auth":
             self._authenticate(said)
         elif self.address:
@@ -169,8 +171,7 @@ class FakeSession:
         duplicates: list[dict[str, Any]] = []
         refusals: list[Refusal] = []
         for raw in msgspec.json.decode(text, type=_Send).messages:
-            message = msgspec.json.decode(raw)
-            message["payload"] = msgspec.json.decode(raw, type=_Payload).payload if "payload" in message else None
+            message = _fields(bytes(raw))
             outcome = self._send(message)
             if isinstance(outcome, dict):
                 refusals.append({"id": message.get("id"), "to": message.get("to"), **outcome})
@@ -266,8 +267,8 @@ class FakeSession:
     def _on_touch(self, said: dict[str, Any], _: bytes) -> None:
         self._settle(said, lambda entry: self._post.touch(self._box, entry, said.get("extend_s", 30)))
 
-    def _on_reply(self, said: dict[str, Any], text: bytes) -> None:
-        payload = msgspec.json.decode(text, type=_Payload).payload
+    def _on_reply(self, said: dict[str, Any], _: bytes) -> None:
+        payload = said["payload"]
         entry = self._box.entries.get(said["entry"])
         if entry is not None and not entry.message.get("request"):
             self.tell("error", **refusal("malformed", "the entry is not a request"), entry=entry.handle)
@@ -333,8 +334,8 @@ class FakeSession:
         self.topics -= set(said["topics"])
         self.tell("subscribed", topics=sorted(self.topics))
 
-    def _on_publish(self, said: dict[str, Any], text: bytes) -> None:
-        payload = msgspec.json.decode(text, type=_Payload).payload
+    def _on_publish(self, said: dict[str, Any], _: bytes) -> None:
+        payload = said["payload"]
         for address, sessions in self._post.sessions.items():
             for session in sessions:
                 if tenant_of(address) == tenant_of(self.address) and said["topic"] in session.topics:

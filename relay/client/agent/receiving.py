@@ -54,6 +54,8 @@ class Receiving(Opened):
     async def messages(self, type: str = "*", *, ack: bool = True) -> AsyncIterator[Message[Any]]:
         """Messages one by one. Each is acked when the next is asked for, unless it was settled, or `ack` is off.
 
+        One whose payload cannot be read goes to the dead-letter box, unless `ack` is off.
+
         >>> await alice.send_many("bob", ["a", "b"])
         [<Sent ...>, <Sent ...>]
         >>> async for message in bob.messages():
@@ -71,6 +73,8 @@ class Receiving(Opened):
         try:
             while True:
                 message = await route.get()
+                if ack and not inbox.can_read(message):
+                    continue
                 yield message
                 if ack:
                     message.ack()

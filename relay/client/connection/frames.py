@@ -1,6 +1,7 @@
 """Frames from the relay, one type each. Payloads stay the bytes that the sender wrote."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Raw, Struct
 log = logging.getLogger(__name__)
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Hello(Struct, tag_field="op", tag="hello"):
@@ -45,11 +47,11 @@ class Delivery(Struct, gc=False):
     payload: Raw = msgspec.field(default=Raw(b"null"))
     type: str | None = None
     thread: str | None = None
-    seq: int = 0
+    seq: Count = 0
     priority: int = 0
-    sent_at_ms: int = 0
-    expires_at_ms: int = 0
-    attempt: int = 1
+    sent_at_ms: Milliseconds = 0
+    expires_at_ms: Milliseconds = 0
+    attempt: Count = 1
     was_stored: bool = False
     reply_to: str | None = None
     request: bool = False
@@ -83,7 +85,7 @@ class Receipt(Struct):
     to: str
     state: str
     was_stored: bool = False
-    attempt: int = 1
+    attempt: Count = 1
     reason: str = ""
 
 
@@ -205,13 +207,23 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Frame)
 def parse(data: bytes | str) -> Frame | None:
     """A frame of the relay; None for what this client does not know, which it may ignore."""
     try:
-        frame: Frame = _decoder.decode(data)
+        return _read(data)
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:  # one payload must not end an agent
         log.error("a frame of the relay cannot be read: %s", type(error).__name__)
         return None
-    return frame
+
+
+def _read(data: bytes | str) -> Frame:
+    """How deep a reader can go depends on the calls that it is in. A thread begins without any, so it reads whatever
+    the relay could, and one deep payload does not take the rest of its frame along."""
+    try:
+        found: Frame = _decoder.decode(data)
+    except RecursionError:
+        with ThreadPoolExecutor(1) as thread:
+            found = thread.submit(_decoder.decode, data).result()
+    return found
 
 
 def frame(op: str, **fields: Any) -> bytes:

@@ -82,7 +82,7 @@ class Questions:
     def hear(self, said: Frame) -> None:
         if not self._asked:
             return
-        if isinstance(said, Error):
+        if isinstance(said, Error) and said.entry is None:  # else it is about an entry that was settled
             _answer(self._asked.popleft()[1], NotAllowed(said.code, said.message))
         elif isinstance(said, self._asked[0][0]):
             _answer(self._asked.popleft()[1], said)

@@ -90,6 +90,15 @@ class Inbox:
         for message in waiting:
             self._route(message)
 
+    def can_read(self, message: Message[Any]) -> bool:
+        """Whether its payload can be read; else it goes to the dead-letter box."""
+        try:
+            message.payload  # noqa: B018 - it is kept, once it is read
+        except payloads.WrongPayload as error:
+            self.holds.failed(message, f"payload: {error}", False, None)
+            return False
+        return True
+
     async def _work(self, route: Route, call: Call) -> None:
         while True:
             message = await route.get()

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from relay.client.errors import CannotOpen
 
 SEALED = b'{"sealed":"x25519-chacha20poly1305"'
@@ -150,15 +152,19 @@ class SealingKey:
 
     @staticmethod
     def is_public(text: str) -> bool:
-        """Whether this is the public half of a sealing key.
+        """Whether this is the public half of a sealing key that can be sealed to. One of small order cannot.
 
         >>> SealingKey.is_public("AAAA")
         False
         """
+        parts = _primitives()
         try:
-            return len(_data(text)) == 32
+            parts.x25519.X25519PrivateKey.generate().exchange(
+                parts.x25519.X25519PublicKey.from_public_bytes(_data(text))
+            )
         except ValueError:
             return False
+        return True
 
     def seal(self, to: str, payload: bytes, context: bytes) -> bytes:
         """The payload as JSON that only `to` can read, and that only this key can have made.
@@ -184,21 +190,26 @@ class SealingKey:
         Traceback (most recent call last):
         relay.client.errors.CannotOpen: it was sealed by another key, to another key, or was changed
         """
-        import json
-
         from cryptography.exceptions import InvalidTag
 
         parts = _primitives()
         try:
-            found = json.loads(sealed)
-            once_public, box = _data(found["once"]), _data(found["box"])
+            found = msgspec.json.decode(sealed, type=_Sealed)
+            once_public, box = _data(found.once), _data(found.box)
             once = parts.x25519.X25519PublicKey.from_public_bytes(once_public)
             sender = parts.x25519.X25519PublicKey.from_public_bytes(_data(by))
             secret = _derive(self._key.exchange(once) + self._key.exchange(sender), once_public, context)
             opened: bytes = parts.aead(secret).decrypt(box[:12], box[12:], context)
-        except (InvalidTag, ValueError, KeyError, TypeError, binascii.Error):
+        except (InvalidTag, ValueError, RecursionError):
             raise CannotOpen("it was sealed by another key, to another key, or was changed") from None
         return opened
+
+
+class _Sealed(msgspec.Struct):
+    """A sealed payload: the public half of a key of its own, and what is in the box."""
+
+    once: str
+    box: str
 
 
 def _derive(shared: bytes, salt: bytes, context: bytes) -> bytes:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from relay.client import payloads
 from relay.client.connection.frames import Delivery
 from relay.client.errors import CannotOpen, KeyChanged
 from relay.client.inbox.message import Message
@@ -161,9 +162,6 @@ class Guard:
         if self._is_sealed(delivery):
             message._is_opened(await self.opened(delivery, delivery.reply_to or delivery.id))
 
-    def is_by(self, delivery: Delivery, name: str) -> bool:
-        return delivery.sender == self.whole(name)
-
     async def opened(self, delivery: Delivery, about: str, must_be_sealed: bool = False) -> bytes:
         """The payload, opened if it is sealed. Raises CannotOpen if it must be, and is not."""
         payload = bytes(delivery.payload)
@@ -172,7 +170,10 @@ class Guard:
                 raise CannotOpen("it is not sealed")
             return payload
         by = await self._sealing_key_of(delivery.sender)
-        return self._sealing_key().open(by, payload, _context(delivery.sender, self._me(), about))
+        opened = self._sealing_key().open(by, payload, _context(delivery.sender, self._me(), about))
+        if not payloads.is_json(opened):  # what is not sealed, the relay has looked at
+            raise CannotOpen("there is no JSON in it")
+        return opened
 
     async def _verify(self, message: Message[Any], delivery: Delivery) -> None:
         if delivery.signature is None:
