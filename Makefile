@@ -1,4 +1,4 @@
-.PHONY: help run test quick check compose bench
+.PHONY: help run test quick soak check compose bench
 
 help: ## print this help
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
@@ -11,6 +11,10 @@ test: ## run every check and every test
 
 quick: check ## lint, types, unit and script tests: less than a minute on two idle cores
 	.venv/bin/pytest tests/unit tests/integration/scripts -n 2 --dist loadfile
+
+soak: ## fuzz the client with 10,000 random examples of each kind: some twenty minutes
+	.venv/bin/pytest tests/unit/client/test_fuzz.py tests/unit/client/test_fuzz_network.py \
+		--hypothesis-profile soak --timeout 0
 
 check: ## ruff, mypy, import-linter
 	.venv/bin/ruff check .

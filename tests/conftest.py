@@ -12,8 +12,9 @@ from relay.store.store import Store
 from tests.builders import Desk, open_desk
 from tests.servers import RealServer
 
-# How long an example takes is the machine's affair, and every run tries the same ones.
+# How long an example takes is the machine's affair, and every run tries the same ones; `make soak` tries others.
 settings.register_profile("relay", deadline=None, derandomize=True, database=None)
+settings.register_profile("soak", deadline=None, derandomize=False, max_examples=10_000, database=None, print_blob=True)
 settings.load_profile("relay")
 
 MakeDesk = Callable[..., Awaitable[Desk]]
