@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from bench import client
@@ -23,6 +22,7 @@ from bench.peers.this import THIS_RELAY
 from bench.pull import pull
 from bench.stand import Stand, stand
 from relay.auth import Tokens
+from relay.cli.visible import Console
 
 PAIRS = 100
 PACE = 200.0

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from spark.errors import BadInput
 from spark.sources.store import StoreError
+from spark.visible import guard
 
 JOBS = ("archive", "dump", "report", "audit")
 _IN_TRACE = re.compile(r"StoreError: (.+)|FAILED_READ_FILE\S* .*?(file:\S+?)\.?\s")
@@ -54,4 +55,5 @@ def complain(text: str) -> int:
 
 
 if __name__ == "__main__":
+    guard()
     sys.exit(main(sys.argv[1:]))

@@ -36,6 +36,7 @@ from bench.torture.topology import MAKERS, Topology
 from bench.torture.topology import Client as RedisClient
 from bench.torture.traffic import SEATS, Member, members
 from bench.torture.variants import VARIANTS, Variant
+from relay.cli import visible
 
 INSTANCES = 3
 WORKERS = 2
@@ -238,7 +239,7 @@ def torture(
 
 def main(topology: str, seed: int | None, minutes: float, variant: str) -> int:
     """The command: prints how it goes. Returns the exit code."""
-    console = Console(stderr=True, soft_wrap=True)
+    console = visible.Console(stderr=True, soft_wrap=True, markup=True)
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also if a shell has it ignore SIGINT
     folder = Path(tempfile.mkdtemp(prefix="relay-torture-"))

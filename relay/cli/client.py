@@ -13,20 +13,19 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 from rich.progress import track
 
 from relay.cli.commands import Span, run
 from relay.cli.place import CONNECT_WITHIN_S, Failed, Place, until_live, who_and_where
 from relay.cli.terminal import ReaderGone, Screen
+from relay.cli.visible import Console
 from relay.client import Agent, Connecting, Live, NotAnswered, QueueFull, Sent
-from relay.errors import RelayError
 
 LONG_INPUT = 200  # lines of input from which on progress is shown
 AT_ONCE = 100  # lines that are sent together
 
 
-class NothingCame(RelayError):
+class NothingCame(Failed):
     """A timeout, or no reply will come."""
 
     code = "nothing_came"

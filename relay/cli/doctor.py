@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 import click
-from rich.text import Text
 
 from relay import settings
 from relay.cli.commands import DEFAULT_TENANT, run
 from relay.cli.operators.report import Column, Report, field, json_option
 from relay.cli.stores import keys_by_settings, store_at_hand, url_of_store
+from relay.cli.visible import words
 from relay.doctor.examine import MOST_MAILBOXES, Examined, examine
 from relay.doctor.finding import Finding, Severity
 from relay.errors import RelayError
@@ -57,9 +57,10 @@ def doctor(mailboxes: int, as_json: bool | None) -> None:
 def show(report: Report, finding: Finding) -> None:
     severity = finding.severity.value
     style = "bold red" if finding.severity is Severity.ERROR else "yellow"
-    text = Text.assemble((f"{severity:7} ", style), (f"{finding.check}: ", "bold"), finding.what)
-    text.append(f"\n        {finding.fix}", "cyan")
+    text = words((f"{severity:7} ", style), (f"{finding.check}: ", "bold"), finding.what)
     report.say(text, **dataclasses.asdict(finding) | {"severity": severity})
+    if report.pretty:
+        report.tell(words((f"        {finding.fix}", "cyan")))
 
 
 def summarise(report: Report, findings: list[Finding], examined: Examined) -> None:
@@ -67,12 +68,10 @@ def summarise(report: Report, findings: list[Finding], examined: Examined) -> No
     if not report.pretty:
         return
     verdict = ("nothing is wrong", "green") if not findings else (f"{len(findings)} found", "bold")
-    text = Text.assemble(verdict, f"; {examined.mailboxes} mailboxes were looked into")
-    if examined.left_out:
-        text.append(", others were left out (--mailboxes)", "yellow")
-    if examined.config_hidden:
-        text.append("; the server hides its settings, so they were not looked at", "yellow")
-    report.console.print(text)
+    left_out = ", others were left out (--mailboxes)" if examined.left_out else ""
+    hidden = "; the server hides its settings, so they were not looked at" if examined.config_hidden else ""
+    looked_at = f"; {examined.mailboxes} mailboxes were looked into"
+    report.tell(words(verdict, looked_at, (left_out + hidden, "yellow")))
 
 
 @click.command()
@@ -113,7 +112,7 @@ def show_shard(report: Report, name: str, keys: Keys) -> None:
     if not report.pretty:
         report.json({"agent": name, "shard": number, "of": keys.shards, "keys": held})
         return
-    report.console.print(Text.assemble((name, "bold"), f" is in shard {number} of {keys.shards}"))
+    report.tell(words((name, "bold"), f" is in shard {number} of {keys.shards}"))
     rows = [{"what": what, "key": key} for what, key in held.items()]
     report.rows((Column("", field("what")), Column("", field("key"))), rows, "")
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from rich.console import Console
 
 from relay import app, settings
 from relay.auth import SCOPES, Tokens
@@ -26,6 +25,7 @@ from relay.cli.operators.trace import trace
 from relay.cli.pipeline.spark import spark
 from relay.cli.up import supervisor
 from relay.cli.up.embedded import SECRET_FILE, embedded_server, load_or_create_secret, running_url
+from relay.cli.visible import Console, guard, words
 from relay.errors import ConfigurationError, Malformed, RelayError, StoreUnavailable
 from relay.protocol.address import address
 from relay.settings import Settings
@@ -35,6 +35,10 @@ from workers import main as all_workers
 
 class Commands(click.Group):
     """Turns our errors into one clear line and exit code 1; 2 for a name that is none, 3 for a timeout."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        guard()
+        return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -115,21 +119,23 @@ def announce(chosen: Settings, urls: list[str]) -> None:
         relay = f"{settings.env_name('data_dir')}={shlex.quote(str(chosen.data_dir))} {relay}"
     port = "" if chosen.port == 8080 else f" --url {urls[-1]}"
     lines = [
-        f"[bold]The relay is up[/bold]: {'  '.join(urls)}",
-        f"Data: {chosen.data_dir.resolve()}",
-        f"Open tenants: {', '.join(chosen.open_tenants) or 'none'} ({settings.env_name('open_tenants')}); "
-        "in other tenants an agent registers with a token",
-        "",
-        "Try it in two other terminals:",
-        f"  [cyan]{relay} listen --as bob{port}[/cyan]",
-        f"  [cyan]{relay} send bob 'hello' --url {urls[0]}[/cyan]",
-        "",
-        f"Or look inside, with the token below: [bold cyan]{urls[0]}/[/bold cyan]",
-        f"Ready? {urls[0]}/readyz   Numbers: {urls[0]}/metrics   Calls: {urls[0]}/docs",
-        f"A token for {DEFAULT_TENANT}/admin, valid for {span(lasts_s)}: [dim]{token}[/dim]",
-        "Ctrl-C stops it; messages that wait are kept.",
+        words(("The relay is up", "bold"), f": {'  '.join(urls)}"),
+        words(f"Data: {chosen.data_dir.resolve()}"),
+        words(
+            f"Open tenants: {', '.join(chosen.open_tenants) or 'none'} ({settings.env_name('open_tenants')}); "
+            "in other tenants an agent registers with a token"
+        ),
+        words(),
+        words("Try it in two other terminals:"),
+        words((f"  {relay} listen --as bob{port}", "cyan")),
+        words((f"  {relay} send bob 'hello' --url {urls[0]}", "cyan")),
+        words(),
+        words("Or look inside, with the token below: ", (f"{urls[0]}/", "bold cyan")),
+        words(f"Ready? {urls[0]}/readyz   Numbers: {urls[0]}/metrics   Calls: {urls[0]}/docs"),
+        words(f"A token for {DEFAULT_TENANT}/admin, valid for {span(lasts_s)}: ", (token, "dim")),
+        words("Ctrl-C stops it; messages that wait are kept."),
     ]
-    Console(soft_wrap=True, highlight=False).print("", *lines, "", sep="\n")
+    Console(soft_wrap=True).print("", *lines, "", sep="\n")
 
 
 @main.command()

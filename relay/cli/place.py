@@ -14,6 +14,7 @@ from relay import settings
 from relay.auth import Tokens
 from relay.cli.commands import DEFAULT_TENANT
 from relay.cli.up.embedded import SECRET_FILE
+from relay.cli.visible import visible
 from relay.client import Agent, ClientError, Closed, Connecting, Live
 from relay.client.connection.credentials import claims
 from relay.errors import ConfigurationError, Malformed, RelayError
@@ -29,6 +30,9 @@ class Failed(RelayError):
 
     code = "failed"
     status = 400
+
+    def __init__(self, message: str) -> None:
+        super().__init__(visible(message))
 
 
 def who_and_where(command: Callable[..., None]) -> Callable[..., None]:

@@ -12,13 +12,14 @@ import time
 from typing import Any
 
 import orjson
-from rich.console import Console
 from rich.text import Text
 
+from relay.cli.visible import Console, unguarded, visible, words
 from relay.client import Message
 
 POLL_S = 0.002
 IDLE_POLL_S = 0.1  # for a reader that takes its time, such as a pager
+_BLANKS = bytes.maketrans(b"\n\r\t", b"   ")
 OPTIONAL = ("type", "thread", "reply_to", "headers", "signature")
 
 
@@ -33,26 +34,26 @@ def as_json(message: Message[Any]) -> bytes:
     fields |= {"entry": delivery.entry, "id": delivery.id, "from": delivery.sender, "seq": delivery.seq}
     fields |= {"priority": delivery.priority, "sent_at_ms": delivery.sent_at_ms, "attempt": delivery.attempt}
     fields |= {"expires_at_ms": delivery.expires_at_ms, "was_stored": delivery.was_stored}
-    fields |= {"request": delivery.request, "payload": orjson.Fragment(_one_line(message.raw))}
+    fields |= {"request": delivery.request, "payload": orjson.Fragment(one_line(message.raw))}
     return orjson.dumps(fields)
 
 
-def _one_line(payload: bytes) -> bytes:
-    """Line breaks in JSON are blanks."""
-    return payload.replace(b"\n", b" ").replace(b"\r", b" ")
+def one_line(payload: bytes) -> bytes:
+    """Line breaks and tabs in JSON are blanks."""
+    return payload.translate(_BLANKS)
 
 
 def as_text(message: Message[Any]) -> Text:
     """The same for a person."""
     at = time.strftime("%H:%M:%S", time.localtime(message.sent_at_ms / 1_000))
-    words = [message.type] if message.type else []
-    words += [f"#{message.thread}"] if message.thread else []
-    words += [f"attempt {message.attempt}"] if message.attempt > 1 else []
-    words += [f"asks, reply with: relay reply {message.id} …"] if message.is_request else []
-    text = Text.assemble((at, "dim"), "  ", (message.sender.rpartition("/")[2], "bold cyan"), "  ")
-    if words:
-        text.append(" ".join(words) + "  ", "magenta")
-    return text.append(_one_line(message.raw).decode(errors="replace"))
+    said = [message.type] if message.type else []
+    said += [f"#{message.thread}"] if message.thread else []
+    said += [f"attempt {message.attempt}"] if message.attempt > 1 else []
+    said += [f"asks, reply with: relay reply {message.id} …"] if message.is_request else []
+    payload = one_line(message.raw).decode(errors="replace")
+    sender = message.sender.rpartition("/")[2]
+    about = " ".join(said) + "  " if said else ""
+    return words((at, "dim"), "  ", (sender, "bold cyan"), "  ", (about, "magenta"), payload)
 
 
 class Screen:
@@ -60,9 +61,9 @@ class Screen:
     pipe when its reader has taken it."""
 
     def __init__(self, pretty: bool | None = None) -> None:
-        self._out = sys.stdout.buffer
+        self._out = unguarded(sys.stdout).buffer
         self._pretty = sys.stdout.isatty() if pretty is None else pretty
-        self._console = Console(soft_wrap=True, highlight=False)
+        self._console = Console(soft_wrap=True)
         self._is_pipe = stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
 
     async def show(self, message: Message[Any]) -> None:
@@ -72,16 +73,18 @@ class Screen:
         else:
             await self.line(as_json(message))
 
-    async def tell(self, words: str, **fields: Any) -> None:
-        """Something else: words for people, one line of JSON for programs."""
+    async def tell(self, sentence: str, **fields: Any) -> None:
+        """Something else: a sentence for people, one line of JSON for programs."""
         if self._pretty:
-            self._console.print(Text(words))
+            # Further lines are indented: none looks like another sentence.
+            self._console.print(*map(words, sentence.split("\n")), sep="\n  ")
         else:
             await self.line(orjson.dumps(fields))
 
     async def line(self, text: bytes) -> None:
+        """JSON for a program, and no more than text for a terminal."""
         try:
-            self._out.write(text + b"\n")
+            self._out.write(visible(text.decode()).encode() + b"\n")
             self._out.flush()
         except BrokenPipeError:
             raise self._gone() from None

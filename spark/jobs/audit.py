@@ -26,6 +26,7 @@ from spark.transforms import exceptions
 from spark.transforms.books import decidable, edges, missing_from, totals
 from spark.transforms.lives import ENDS, ENTRY, beginnings_and_ends, lives
 from spark.transforms.sequences import blocked, holes, numbered
+from spark.visible import visible
 
 SHOWN = 100  # exceptions that are printed for people; --json has them all
 DUMP_TAKES_MS = 600_000  # a dump's first file may be written this long after the first mailbox was read
@@ -183,7 +184,8 @@ def as_text(books: Books) -> Iterator[str]:
     yield f"{of['accepted']} + {of['revived']} = {ends}: {verdict}\n"
     yield from (f"{kind:<16} {count:,}\n" for kind, count in books.kinds.items())
     for row in books.exceptions.orderBy(*COLUMNS).take(SHOWN) if books.kinds else ():
-        yield f"{row['kind']:<16} {row['tenant']}: {row['from']} → {row['to']}  {row['id']}  ({row['evidence']})\n"
+        who = f"{row['tenant']}: {row['from']} → {row['to']}"
+        yield visible(f"{row['kind']:<16} {who}  {row['id']}  ({row['evidence']})") + "\n"
     if total > SHOWN:
         yield f"… and {total - SHOWN:,} more; --json lists all\n"
 

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import click
-from rich.text import Text
 
 from relay.cli.commands import Span, run
 from relay.cli.operators.api import Api, NotThere, api
 from relay.cli.operators.report import Column, Report, age, count, field, json_option, span
 from relay.cli.place import Failed, who_and_where
+from relay.cli.visible import words
 
 AGENTS = (
     Column("agent", field("agent")),
@@ -128,7 +128,7 @@ def why(name: str, as_json: bool | None, url: str | None, agent: str | None, tok
             found = await relay.get(relay.path(name))
             delayed = await _delayed(relay, name) if found["delayed"] else None
         sentence = why_sentence(found, delayed)
-        Report(as_json).say(sentence, **found, sentence=sentence)
+        Report(as_json).say(words(sentence), **found, sentence=sentence)
 
     run(work())
 
@@ -338,8 +338,7 @@ async def _pause(
         answer = await relay.call(method, f"{path}/pause", body)
     whose = answer.get("agent") or f"the tenant {answer['tenant']}"
     is_paused = answer["paused"] is not None
-    text = Text.assemble((whose, "bold"), " is paused" if is_paused else " is served again")
-    Report(as_json).say(text, **answer)
+    Report(as_json).say(words((whose, "bold"), " is paused" if is_paused else " is served again"), **answer)
 
 
 COMMANDS = (agents, peek, why, dead, pause, resume)

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from relay.cli.visible import Console, words
 
 STATE_STYLES = {
     "queued": "cyan",
@@ -40,7 +41,7 @@ class Report:
 
     def __init__(self, as_json: bool | None) -> None:
         self.pretty = sys.stdout.isatty() if as_json is None else not as_json
-        self.console = Console(highlight=False)
+        self.console = Console()
 
     def rows(self, columns: Sequence[Column], rows: Iterable[dict[str, Any]], nothing: str) -> None:
         """A table, or one line of JSON for each row with everything that is known of it."""
@@ -51,17 +52,21 @@ class Report:
         elif listed:
             self.console.print(table(columns, listed))
         else:
-            self.console.print(Text(nothing, "dim"))
+            self.console.print(words((nothing, "dim")))
 
-    def say(self, text: Text | str, **fields: Any) -> None:
+    def say(self, text: Text, **fields: Any) -> None:
         """A sentence for a person, its facts for a program."""
         if self.pretty:
-            self.console.print(text, soft_wrap=True)
+            self.tell(text)
         else:
             self.json(fields)
 
+    def tell(self, text: Text) -> None:
+        """More for a person."""
+        self.console.print(text, soft_wrap=True)
+
     def json(self, value: Any) -> None:
-        click.echo(orjson.dumps(value))
+        click.echo(orjson.dumps(value).decode())
 
 
 def table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> Table:
@@ -75,7 +80,7 @@ def table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> Table:
 
 def _cell(value: Any) -> Text:
     text = "" if value is None else str(value)
-    return Text(text, STATE_STYLES.get(text, ""))
+    return words((text, STATE_STYLES.get(text, "")))
 
 
 def field(name: str) -> Callable[[dict[str, Any]], Any]:

@@ -13,6 +13,7 @@ from relay.cli.commands import Span, run
 from relay.cli.operators.api import Api, api
 from relay.cli.operators.report import Column, Report, age, count, field, json_option, span, table
 from relay.cli.place import who_and_where
+from relay.cli.visible import words
 
 AGENTS = (
     Column("agent", field("agent")),
@@ -55,7 +56,7 @@ def top(
     async def work() -> None:
         async with api(url, agent, token) as relay:
             if report.pretty:
-                with Live(console=report.console, screen=count is None, auto_refresh=False) as live:
+                with _live(report, count is None) as live:
                     async for look in _looks(relay, tenant, limit, every_s, count):
                         live.update(drawn(look, report.console.height), refresh=True)
             else:
@@ -63,6 +64,10 @@ def top(
                     report.json(look)
 
     run(work())
+
+
+def _live(report: Report, screen: bool) -> Live:
+    return Live(console=report.console, screen=screen, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
 async def _looks(relay: Api, tenant: str | None, limit: int, every_s: float, count: int | None) -> Any:
@@ -95,26 +100,26 @@ def drawn(look: dict[str, Any], height: int) -> Group:
     parts: list[Any] = [_headline(look), _rates(look)]
     for columns, rows in ((AGENTS, busiest), (ANOMALIES, anomalies)):
         if rows:
-            parts += [Text(), table(columns, rows)]
+            parts += [words(), table(columns, rows)]
     return Group(*parts)
 
 
 def _headline(look: dict[str, Any]) -> Text:
     at = time.strftime("%H:%M:%S", time.localtime(look["at_ms"] / 1_000))
-    words = f"  {look['online']} of {look['agents']} agents online · {look['messages']} messages in mailboxes"
+    counts = f"  {look['online']} of {look['agents']} agents online · {look['messages']} messages in mailboxes"
     oldest = f" · oldest {age(look['oldest_ms'])}" if look.get("oldest_ms") is not None else ""
-    return Text.assemble((at, "dim"), "  ", (str(look["tenant"]), "bold"), words, oldest, f" · {look['dead']} dead")
+    return words((at, "dim"), "  ", (str(look["tenant"]), "bold"), counts, oldest, f" · {look['dead']} dead")
 
 
 def _rates(look: dict[str, Any]) -> Text:
     now = look["now"]
     if now is None:
-        return Text("no rates: no worker takes snapshots", "dim")
-    text = Text(f"accepted {now['accepted_per_s']:.1f}/s · acked {now['acked_per_s']:.1f}/s")
-    for name, words in (("taken_ms", "to taken"), ("acked_ms", "to acked")):
+        return words(("no rates: no worker takes snapshots", "dim"))
+    parts = [f"accepted {now['accepted_per_s']:.1f}/s · acked {now['acked_per_s']:.1f}/s"]
+    for name, until in (("taken_ms", "to taken"), ("acked_ms", "to acked")):
         if now.get(name):
-            text.append(f" · {words} p50 {span_ms(now[name]['p50'])}, p99 {span_ms(now[name]['p99'])}")
-    return text
+            parts.append(f" · {until} p50 {span_ms(now[name]['p50'])}, p99 {span_ms(now[name]['p99'])}")
+    return words(*parts)
 
 
 def span_ms(milliseconds: float) -> str:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from relay import settings
 from relay.cli.commands import run
@@ -14,6 +13,7 @@ from relay.cli.operators.archive import events_in
 from relay.cli.operators.report import STATE_STYLES, Column, Report, clock, field, json_option
 from relay.cli.place import who_and_where
 from relay.cli.stores import keys_by_settings, redis_cli, store_at_hand
+from relay.cli.visible import words
 from relay.errors import RelayError
 from relay.protocol.address import address
 from relay.settings import Settings
@@ -228,13 +228,11 @@ def show(report: Report, answer: dict[str, Any]) -> None:
         report.json(answer)
         return
     state = answer["state"]
-    text = Text.assemble((answer["id"], "bold"), "  ", (state, STATE_STYLES.get(state, "bold")))
-    if "from" in answer:
-        text.append(f"  {answer['from']} → {answer['to']}", "dim")
-    report.console.print(text)
+    pair = f"  {answer['from']} → {answer['to']}" if "from" in answer else ""
+    report.tell(words((answer["id"], "bold"), "  ", (state, STATE_STYLES.get(state, "bold")), (pair, "dim")))
     for name, value in _facts(answer):
-        report.console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+        report.tell(words(f"  {name}: {value}"))
     if answer.get("events"):
         report.rows(STEPS, answer["events"], "")
     for line in answer.get("check", []):
-        report.console.print(line, style="cyan", markup=False, soft_wrap=True)
+        report.tell(words((line, "cyan")))

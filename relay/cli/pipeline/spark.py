@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 import uvloop
-from rich.console import Console
 from rich.progress import Progress
 
 from relay import settings
 from relay.cli.commands import DEFAULT_TENANT
 from relay.cli.pipeline.spark_launcher import install_packages, run_job
 from relay.cli.up.embedded import running_url
+from relay.cli.visible import Console, visible, words
 from relay.core.replay import (
     BEGINNING_MS,
     END_OF_TIME_MS,
@@ -189,15 +189,14 @@ def _rehearse(rows: Iterable[Row], max_payload_bytes: int) -> int:
             per_agent[address_of(row)] += message_of(row, now_ms, max_payload_bytes) is not None
         except RelayError as error:
             refused += 1
-            click.echo(_refusal(row, error), err=True)
+            click.echo(visible(_refusal(row, error)), err=True)
     click.echo(f"would send {per_agent.total()} messages to {len(+per_agent)} mailboxes")
     for recipient, count in per_agent.most_common(20):
-        click.echo(f"{count:8} {recipient}")
+        click.echo(f"{count:8} {visible(recipient)}")
     return 1 if refused else 0
 
 
 def _refusal(row: Row, error: RelayError) -> str:
-    """Names come from a file that anybody may have written: what a terminal would obey is escaped."""
     where = f"{row['id']!r} to {address_of(row)!r}, entry {row['entry']!r}"
     return f"refused: {where}: {error.code}: {error.message}"
 
@@ -207,8 +206,8 @@ def _ms(time: datetime | None, otherwise: int) -> int:
 
 
 async def _replay(chosen: Settings, folder: Path, wanted: Wanted, count: int, rate: float) -> "Counter[str]":
-    console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
-    with Progress(console=console) as progress:
+    console = Console(stderr=True, soft_wrap=True)
+    with Progress(console=console, redirect_stdout=False, redirect_stderr=False) as progress:
         bar = progress.add_task("replaying", total=count)
         async with open_store(for_replay(chosen), needed_url(chosen)) as store:
             await store.inspect()
@@ -217,5 +216,5 @@ async def _replay(chosen: Settings, folder: Path, wanted: Wanted, count: int, ra
                 read_dump(folder, wanted),
                 rate,
                 sent=lambda count: progress.advance(bar, count),
-                refused=lambda row, error: console.print(_refusal(row, error)),
+                refused=lambda row, error: console.print(words(_refusal(row, error))),
             )
