@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 from rich.text import Text
 
+from relay.cli.answers import one_line
 from relay.cli.visible import Console, unguarded, visible, words
 from relay.client import Message
 
 POLL_S = 0.002
 IDLE_POLL_S = 0.1  # for a reader that takes its time, such as a pager
-_BLANKS = bytes.maketrans(b"\n\r\t", b"   ")
 OPTIONAL = ("type", "thread", "reply_to", "headers", "signature")
 
 
@@ -36,11 +36,6 @@ def as_json(message: Message[Any]) -> bytes:
     fields |= {"expires_at_ms": delivery.expires_at_ms, "was_stored": delivery.was_stored}
     fields |= {"request": delivery.request, "payload": orjson.Fragment(one_line(message.raw))}
     return orjson.dumps(fields)
-
-
-def one_line(payload: bytes) -> bytes:
-    """Line breaks and tabs in JSON are blanks."""
-    return payload.translate(_BLANKS)
 
 
 def as_text(message: Message[Any]) -> Text:

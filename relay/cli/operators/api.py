@@ -8,6 +8,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from relay.cli.answers import read_answer
 from relay.cli.place import CONNECT_WITHIN_S, Failed, Place
 from relay.protocol.address import address
 
@@ -70,12 +71,18 @@ class Api:
 
 def _answer(status: int, text: bytes) -> Any:
     try:
-        body = orjson.loads(text)
+        body = read_answer(text)
     except ValueError:
-        raise Failed(f"this is not a relay: it answered {status}") from None
+        body = None
+    if not isinstance(body, dict):
+        raise Failed(f"this is not a relay: it answered {status}")
     if status < 400:
         return body
-    message = body.get("error", {}).get("message", f"the relay answered {status}")
+    match body:
+        case {"error": {"message": str(message)}}:
+            pass
+        case _:
+            message = f"the relay answered {status}"
     raise NotThere(message) if status == 404 else Failed(message)
 
 
