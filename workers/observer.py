@@ -2,8 +2,10 @@
 
 import logging
 from collections import Counter
+from functools import partial
 
 from relay.store.agents.agents import Description
+from relay.store.readable import readable
 from relay.store.record.events import columns_of
 from relay.store.store import Store
 from relay.store.watching.anomalies import Anomaly
@@ -75,18 +77,23 @@ async def _read_logs(store: Store, now_ms: int) -> tuple[float, Tallies, int]:
     since_ms = before.at_ms if before else now_ms - round(store.settings.snapshot_every_s * 1_000)
     by_shard: dict[int, Place] = {}
     for shard, reach in enumerate(await store.observing.reaches()):
+        key = store.keys.events(shard)
         place = before.by_shard.get(shard) if before else Place(f"{since_ms}-0", None)
         part = await store.observing.read(shard, place or Place("0-0", 0), reach, MOST_BYTES // store.keys.shards)
         tallies.is_estimate |= part.weight > 1
         for logged_ms, fields in part.logged:
             for columns in columns_of(fields):
                 count += 1
-                tallies.add(shard, logged_ms, columns, part.weight)
-                ends.note(shard, columns)
+                readable(key, [columns], partial(_note, tallies, ends, shard, logged_ms, part.weight))
         by_shard[shard] = Place(reach.last, reach.added)
     ends.close()
     await store.observing.keep_places(Places(now_ms, by_shard))
     return max(now_ms - since_ms, 1) / 1_000, tallies, count
+
+
+def _note(tallies: Tallies, ends: EndsLog, shard: int, logged_ms: int, weight: float, columns: list[str]) -> None:
+    tallies.add(shard, logged_ms, columns, weight)
+    ends.note(shard, columns)
 
 
 async def _worth_a_look(store: Store, tallies: Tallies) -> dict[str, list[Description]]:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from relay.cli.up.embedded import running_url
 from relay.errors import ConfigurationError
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.keys import Keys
 from relay.store.store import Store, open_store
 
@@ -31,7 +32,7 @@ async def store_at_hand(chosen: Settings) -> AsyncIterator[Store | None]:
         yield None
         return
     async with open_store(chosen, url) as store:
-        shards = int((await store.checkup.meta()).get("shards", chosen.shards))
+        shards = readable.whole((await store.checkup.meta()).get("shards")) or chosen.shards
     async with open_store(dataclasses.replace(chosen, shards=shards), url) as store:
         yield store
 

@@ -154,8 +154,21 @@ def lost_id(key: str, entry: str, ids_key: str) -> Finding:
         "lost_ids",
         f"{message_id} from {tenant}/{sender} to {tenant}/{to} is in the index as {entry} and in no mailbox: "
         "sent again, it is refused as a repetition",
-        f"redis-cli HDEL '{ids_key}' $'{key}'".replace("\t", "\\t"),
+        f"redis-cli HDEL '{ids_key}' {quoted(key)}",
     )
+
+
+def unreadable(key: str, count: int) -> Finding:
+    return warning(
+        "unreadable",
+        f"{count} records of {key} cannot be read: they are left out of everything",
+        f"redis-cli TYPE {quoted(key)}, then HSCAN, ZSCAN or XRANGE; delete what is broken",
+    )
+
+
+def quoted(text: str) -> str:
+    """For a shell: a sender chose the id, and the line must not do more than it says."""
+    return "$'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t") + "'"
 
 
 def _some(names: list[str]) -> str:

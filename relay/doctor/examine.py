@@ -1,6 +1,7 @@
 """The whole examination, from the server to the last mailbox."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -8,6 +9,7 @@ from relay.doctor import data_checks, machine_checks
 from relay.doctor.finding import Finding
 from relay.doctor.server_checks import examine_server
 from relay.server.open_files import most_open_files
+from relay.store import readable
 from relay.store.store import Store
 
 MOST_MAILBOXES = 20_000
@@ -42,13 +44,15 @@ async def examine(
         yield finding
     if wrong or not found:
         return  # the data are not for this relay, or there are none
-    now_ms = max(facts.now_ms for facts in servers)
+    now_ms, left_out_before = max(facts.now_ms for facts in servers), Counter(readable.left_out)
     rounds, failing = await store.workers.rounds(), await store.workers.failing()
     leased = await store.workers.leased(every_s)
     for finding in data_checks.workers(every_s, rounds, leased, failing, now_ms):
         yield finding
     async for finding in _shards(store, now_ms, examined, most_mailboxes):
         yield finding
+    for key, count in (readable.left_out - left_out_before).items():
+        yield data_checks.unreadable(key, count)
 
 
 def _of_node(finding: Finding, name: str) -> Finding:
@@ -65,6 +69,7 @@ async def _shards(store: Store, now_ms: int, examined: Examined, most: int) -> A
         alive |= set(facts.alive_instances)
         for finding in data_checks.shard(facts, store.keys, store.settings, now_ms):
             yield finding
+        await store.checkup.look_through(shard)
         async for key, entry in store.checkup.lost_ids(shard):
             yield data_checks.lost_id(key, entry, store.keys.ids(shard))
         async for addresses in store.checkup.addresses(shard):

@@ -8,6 +8,7 @@ import msgspec
 
 from relay.errors import ConfigurationError, StoreRefused
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.keys import SCHEMA, Keys, may_share
 from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
@@ -71,9 +72,9 @@ class Meta:
             for field, value in fresh.items():
                 await self._pipeline.command("HSETNX", key, field, value)
             *values, told = await self._pipeline.command("HMGET", key, *fresh, "regresses")
-        schema, shards, epoch = (value.decode() for value in values)
+        schema, shards, epoch = map(readable.shown, values)
         await self._agree_on(schema)
-        if int(shards) != self._keys.shards:
+        if shards != str(self._keys.shards):
             raise ConfigurationError(
                 f"RELAY_SHARDS: the store was made with {shards} shards, not {self._keys.shards}; that cannot change"
             )
@@ -112,13 +113,10 @@ class Meta:
 
     async def read_regresses(self) -> dict[int, Regress]:
         """Of each shard that has gone back in time, the last time."""
-        flat = await self._pipeline.command("HGETALL", self._keys.meta)
-        fields = {flat[n].decode(): flat[n + 1] for n in range(0, len(flat), 2)}
-        return {
-            int(name.removeprefix(REGRESSED)): msgspec.json.decode(told, type=Regress)
-            for name, told in fields.items()
-            if name.startswith(REGRESSED)
-        }
+        key = self._keys.meta
+        fields = readable.pairs(await self._pipeline.command("HGETALL", key))
+        told = [(name, value) for name, value in fields if name.startswith(REGRESSED.encode())]
+        return dict(readable.readable(key, told, _read_regress))
 
     async def _agree_on(self, schema: str) -> None:
         if not may_share(schema):
@@ -159,10 +157,14 @@ class Meta:
         # As managed servers do; asking again every few seconds would only fill the log.
         self._config_is_hidden = any(isinstance(reply, StoreRefused) for reply in replies.values())
         return {
-            master: {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+            master: {readable.shown(name): readable.shown(value) for name, value in readable.pairs(reply)}
             for master, reply in replies.items()
             if not isinstance(reply, Exception)
         }
+
+
+def _read_regress(record: tuple[bytes, bytes]) -> tuple[int, Regress]:
+    return int(record[0].removeprefix(REGRESSED.encode())), msgspec.json.decode(record[1], type=Regress)
 
 
 def _replicas(info: dict[str, str]) -> int:

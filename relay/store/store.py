@@ -5,9 +5,11 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from relay.errors import StoreUnavailable
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.agents.agents import Agents
 from relay.store.agents.limits import Limits
 from relay.store.agents.pauses import Pauses
@@ -120,7 +122,9 @@ class Store:
         """Hears who has mail on this instance, and what is published, while it runs."""
 
         def parse(shard: int, data: bytes) -> None:
-            heard(parse_wakes(shard, data))
+            channel = self.keys.wake_prefix(shard) + self.instance
+            for wakes in readable.readable(channel, [data], partial(parse_wakes, shard)):
+                heard(wakes)
 
         return WakeSubscriber(self.home, self.keys, self.instance, parse, published, resubscribed)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+from relay.store import readable
 from relay.store.redis.encoder import ScriptEncoder, keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -58,9 +59,9 @@ class WorkerLeases:
 
     async def rounds(self) -> dict[str, Round]:
         """The last round of every worker that ever had one; what another version noted is left out."""
-        flat = await self._pipeline.command("HGETALL", self._keys.rounds)
-        lines = {flat[n].decode(): flat[n + 1].decode().split("\t") for n in range(0, len(flat), 2)}
-        return {worker: _round(*columns) for worker, columns in lines.items() if len(columns) == len(fields(Round))}
+        key = self._keys.rounds
+        own = [one for one in readable.pairs(await self._pipeline.command("HGETALL", key)) if _is_round(one[1])]
+        return dict(readable.readable(key, own, _read_round))
 
     async def absent_s(self, reached_s: float) -> float:
         """For how long no worker at all has gone round, if that is too long, else 0.
@@ -74,11 +75,21 @@ class WorkerLeases:
 
     async def failing(self) -> dict[str, str]:
         """The workers that failed lately, and why."""
-        flat = await self._pipeline.command("HGETALL", self._keys.workers)
+        key = self._keys.workers
         since_ms = self._clock.now_ms() - FAILING_FOR_MS
-        reports = {flat[n].decode(): flat[n + 1].decode().partition("\t") for n in range(0, len(flat), 2)}
-        return {worker: error for worker, (at_ms, _, error) in reports.items() if int(at_ms) >= since_ms}
+        reports = readable.readable(key, readable.pairs(await self._pipeline.command("HGETALL", key)), _read_report)
+        return {worker: error for worker, at_ms, error in reports if at_ms >= since_ms}
 
 
-def _round(at_ms: str, process: str, done: str, took_ms: str, every_s: str) -> Round:
-    return Round(int(at_ms), process, int(done), int(took_ms), float(every_s))
+def _is_round(line: bytes) -> bool:
+    return line.count(b"\t") == len(fields(Round)) - 1
+
+
+def _read_round(record: tuple[bytes, bytes]) -> tuple[str, Round]:
+    at_ms, process, done, took_ms, every_s = record[1].decode().split("\t")
+    return record[0].decode(), Round(int(at_ms), process, int(done), int(took_ms), float(every_s))
+
+
+def _read_report(record: tuple[bytes, bytes]) -> tuple[str, int, str]:
+    at_ms, _, error = record[1].partition(b"\t")
+    return record[0].decode(), int(at_ms), readable.shown(error)

@@ -1,10 +1,11 @@
 """What the doctor concludes from facts that no test server can be brought to tell."""
 
+import subprocess
 from typing import Any
 
 import pytest
 
-from relay.doctor import machine_checks
+from relay.doctor import data_checks, machine_checks
 from relay.doctor.finding import Severity
 from relay.doctor.server_checks import examine_server
 from relay.settings import Settings
@@ -124,3 +125,16 @@ def test_the_finding_names_a_number_of_open_files_that_mends_it() -> None:
     needed = int(finding.fix.rpartition("=")[2])
 
     assert list(machine_checks.open_files(settings, needed)) == []
+
+
+def test_the_command_for_a_lost_id_does_nothing_else_whatever_the_message_is_called() -> None:
+    finding = data_checks.lost_id("acme\tbob\talice\tx'; echo owned; '", "1-1", "relay:{s00}:ids")
+
+    typed = subprocess.run(
+        ["bash", "-c", f'redis-cli() {{ printf "%s|" "$@"; }}; {finding.fix}'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert typed.stdout == "HDEL|relay:{s00}:ids|acme\tbob\talice\tx'; echo owned; '|"

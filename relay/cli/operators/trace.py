@@ -14,6 +14,7 @@ from relay.cli.operators.report import STATE_STYLES, Column, Report, clock, fiel
 from relay.cli.place import who_and_where
 from relay.cli.stores import keys_by_settings, redis_cli, store_at_hand
 from relay.cli.visible import words
+from relay.doctor.data_checks import quoted
 from relay.errors import RelayError
 from relay.protocol.address import address
 from relay.settings import Settings
@@ -170,11 +171,6 @@ class Tracer:
         if times:
             lines.append(f"XRANGE '{keys.events(shard)}' {min(times)} {max(times) + 1_000}")
         return [f"{self._redis_cli} {line}" for line in lines]
-
-
-def quoted(text: str) -> str:
-    """For a shell: a sender chose the id, and the line must not do more than it says."""
-    return "$'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t") + "'"
 
 
 def is_waiting(state: str) -> bool:

@@ -38,8 +38,16 @@ class Topics:
     def published(self, tenant: str, data: bytes) -> None:
         """Hands a publication to those who follow its topic here."""
         topic, _, frame = data.partition(b"\n")
-        for follower in self._followers.get(tenant, {}).get(orjson.loads(topic), ()):
+        for follower in self._followers.get(tenant, {}).get(_named(topic), ()):
             follower.offer(frame)
+
+
+def _named(topic: bytes) -> str:
+    """A topic as it was published. What anybody else has published there is on none."""
+    try:
+        return str(orjson.loads(topic))
+    except ValueError:
+        return ""
 
 
 def publication(topic: str, sender: str, payload: bytes) -> bytes:

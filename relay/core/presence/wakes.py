@@ -9,6 +9,7 @@ from relay.core.presence.ghosts import Ghosts
 from relay.core.presence.sessions import Sessions
 from relay.core.session.key_check import KeyCheck
 from relay.errors import RelayError
+from relay.store.readable import whole
 from relay.store.store import Store
 from relay.store.wakes import Place, PushedReceipts, Wakes
 
@@ -47,7 +48,7 @@ class WakeDispatcher:
         for line in wakes.lines:
             match line:
                 case ["mail", address, "", pushed]:
-                    self._mail(address, [], int(pushed))
+                    self._mail(address, [], whole(pushed))
                 case ["mail", address, *but]:
                     self._mail(address, but)
                 case ["receipts", address]:
@@ -66,7 +67,7 @@ class WakeDispatcher:
                 case ["probe", token]:
                     self._background.spawn(self._answer(token))
                 case ["left", name, shard, entry]:
-                    self._left(name, (int(shard), entry))
+                    self._left(name, (whole(shard), entry))
                 case ["task", requester, task_id]:
                     self._notifier.notify(("task", requester, task_id))
 

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from relay.auth import same_key
-from relay.errors import Malformed
+from relay.errors import Malformed, StoreUnavailable
 from relay.protocol.address import tenant_of
 from relay.protocol.columns import escape
+from relay.store import readable
 from relay.store.agents.pauses import Pause
 from relay.store.agents.presence import seen_times
 from relay.store.keys import ALL_LANES, pair_key
@@ -80,29 +81,45 @@ class Description:
 def _description(address: str, row: list[Any]) -> Description:
     registration, depth, size, oldest, online, seen, caps, dead, held, delayed, why, pause, whose, sessions = row
     last_seen_ms, next_active_at_ms = seen_times(seen)
-    max_messages, _, max_bytes = caps.decode().partition("\t")
+    max_messages, _, max_bytes = caps.partition(b"\t")
     return Description(
         address,
-        orjson.loads(registration) if registration else None,
+        _registration_shown(registration),
         depth,
         size,
         oldest if oldest >= 0 else None,
         online == 1,
         last_seen_ms,
         next_active_at_ms,
-        int(max_messages) if max_messages else None,
-        int(max_bytes) if max_bytes else None,
+        readable.whole(max_messages) or None,
+        readable.whole(max_bytes) or None,
         dead,
         held,
         delayed,
         why.decode(),
-        Pause.parse(pause.decode(), "agent" if whose == b"agent" else "tenant") if pause else None,
+        Pause.parse(pause, "agent" if whose == b"agent" else "tenant") if pause else None,
         tuple(_session(*sessions[n : n + 5]) for n in range(0, len(sessions), 5)),
     )
 
 
+def _registration_shown(value: bytes) -> dict[str, Any] | None:
+    """None if there is none. One that cannot be read shows nothing but that there is one."""
+    try:
+        return _read_registration(value) if value else None
+    except readable.UNREADABLE:
+        return {}
+
+
+def _read_registration(value: bytes) -> dict[str, Any]:
+    """Raises ValueError."""
+    registration = orjson.loads(value)
+    if not isinstance(registration, dict):
+        raise TypeError
+    return registration
+
+
 def _session(name: bytes, mode: bytes, window: int, holds: int, alive: int) -> SessionInfo:
-    return SessionInfo(name.decode(), mode.decode(), window if window >= 0 else None, holds, alive == 1)
+    return SessionInfo(readable.shown(name), readable.shown(mode), window if window >= 0 else None, holds, alive == 1)
 
 
 class Agents:
@@ -115,9 +132,13 @@ class Agents:
         self._walks = asyncio.Semaphore(MAX_WALKS)
 
     async def registration(self, address: str) -> dict[str, Any] | None:
-        """The registration of an agent, or None."""
-        value = await self._pipeline.command("HGET", self._keys.agents(self._keys.shard(address)), address)
-        return orjson.loads(value) if value else None
+        """The registration of an agent, or None. Raises StoreUnavailable, also if there is one that nobody can read."""
+        key = self._keys.agents(self._keys.shard(address))
+        value = await self._pipeline.command("HGET", key, address)
+        found = readable.read_or(key, value, _read_registration, None)
+        if value and found is None:
+            raise StoreUnavailable(f"the registration of {address} cannot be read; relay doctor tells where it is")
+        return found
 
     async def register(self, address: str, **changes: Any) -> dict[str, Any]:
         """Makes an agent known, or changes what is known of it. Returns the whole registration."""
@@ -149,8 +170,10 @@ class Agents:
 
     async def keys_of(self, shard: int, addresses: list[str]) -> list[str | None]:
         """The keys that these agents of a shard are registered with."""
-        values = await self._pipeline.command("HMGET", self._keys.agents(shard), *addresses)
-        return [orjson.loads(value).get("key") if value else None for value in values]
+        key = self._keys.agents(shard)
+        values = await self._pipeline.command("HMGET", key, *addresses)
+        nothing: dict[str, Any] = {}
+        return [readable.read_or(key, value, _read_registration, nothing).get("key") for value in values]
 
     def appear(self, address: str) -> None:
         """An agent has proved who it is, so it is known from now on. Nobody waits for this, and it is rarely said."""

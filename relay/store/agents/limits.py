@@ -1,5 +1,6 @@
 """Limits: caps and rates of single agents."""
 
+from relay.store import readable
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -39,5 +40,5 @@ class Limits:
         value = await self._pipeline.command("HGET", self._keys.limits(self._keys.shard(address)), address)
         if not value:
             return None
-        per_s, _, burst = value.decode().partition("\t")
-        return int(per_s), int(burst)
+        per_s, _, burst = value.partition(b"\t")
+        return readable.whole(per_s), readable.whole(burst)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from relay.protocol.address import tenant_of
 from relay.protocol.columns import escape, unescape
+from relay.store import readable
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -25,10 +26,10 @@ class Pause:
     scope: Scope  # whose pause it is
 
     @classmethod
-    def parse(cls, text: str, scope: Scope) -> "Pause":
-        """From the columns that pause.lua stores."""
-        by, since_ms, reason = text.split("\t")
-        return cls(by, int(since_ms), unescape(reason), scope)
+    def parse(cls, text: bytes, scope: Scope) -> "Pause":
+        """From the columns that pause.lua stores. What cannot be read pauses all the same."""
+        by, since_ms, reason = [*readable.shown(text).split("\t"), "", ""][:3]
+        return cls(by, readable.whole(since_ms), unescape(reason), scope)
 
 
 class Pauses:
@@ -70,26 +71,31 @@ class Pauses:
 
     async def of(self, name: str) -> Pause | None:
         """The pause of an agent or of a tenant itself."""
-        text = await self._pipeline.command("HGET", self._keys.paused(self._keys.shard(name)), name)
-        return Pause.parse(text.decode(), "agent" if "/" in name else "tenant") if text else None
+        key = self._keys.paused(self._keys.shard(name))
+        text = await self._pipeline.command("HGET", key, name)
+        return Pause.parse(text, "agent" if "/" in name else "tenant") if text else None
 
     async def agents_of(self, tenant: str, shard: int) -> dict[str, Pause]:
         """The agents of a tenant in a shard that are paused themselves."""
         paused: dict[str, Pause] = {}
-        cursor = b""
+        key, cursor = self._keys.paused(shard), b""
         while cursor != b"0":
             cursor, flat = await self._pipeline.command(
-                "HSCAN", self._keys.paused(shard), cursor or b"0", "MATCH", f"{tenant}/*", "COUNT", AT_ONCE
+                "HSCAN", key, cursor or b"0", "MATCH", f"{tenant}/*", "COUNT", AT_ONCE
             )
-            for n in range(0, len(flat), 2):
-                paused[flat[n].decode()] = Pause.parse(flat[n + 1].decode(), "agent")
+            paused |= readable.readable(key, readable.pairs(flat), read_pause)
         return paused
 
     async def names(self) -> set[str]:
         """Every agent and tenant that is paused."""
-        shards = range(self._keys.shards)
-        found = await asyncio.gather(*(self._pipeline.command("HKEYS", self._keys.paused(shard)) for shard in shards))
-        return {name.decode() for names in found for name in names}
+        keys = [self._keys.paused(shard) for shard in range(self._keys.shards)]
+        found = await asyncio.gather(*(self._pipeline.command("HKEYS", key) for key in keys))
+        return {name for key, names in zip(keys, found, strict=True) for name in readable.names(key, names)}
+
+
+def read_pause(record: tuple[bytes, bytes]) -> tuple[str, Pause]:
+    """An agent that is paused itself. Raises ValueError."""
+    return record[0].decode(), Pause.parse(record[1], "agent")
 
 
 def is_paused(address: str, paused: set[str]) -> bool:

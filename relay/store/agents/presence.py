@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.errors import Busy
+from relay.store import readable
 from relay.store.callbacks import answer_or_raise
 from relay.store.keys import ALL_LANES
 from relay.store.redis.batcher import ShardBatcher
@@ -175,13 +176,15 @@ class Presence:
 
     async def instances(self, shard: int) -> dict[str, int]:
         """When the lease of each instance ends."""
-        flat = await self._pipeline.command("HGETALL", self._keys.instances(shard))
-        return {flat[n].decode(): int(flat[n + 1]) for n in range(0, len(flat), 2)}
+        key = self._keys.instances(shard)
+        flat = await self._pipeline.command("HGETALL", key)
+        return dict(readable.readable(key, readable.pairs(flat), read_instance))
 
     async def sessions(self, shard: int, cursor: str, count: int) -> tuple[str, dict[str, list[str]]]:
         """A page of the sessions that are registered in a shard, by address; the cursor is "0" at the end."""
-        following, flat = await self._pipeline.command("HSCAN", self._keys.presence(shard), cursor, "COUNT", count)
-        return following.decode(), {flat[n].decode(): list(session_modes(flat[n + 1])) for n in range(0, len(flat), 2)}
+        key = self._keys.presence(shard)
+        following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", count)
+        return following.decode(), dict(readable.readable(key, readable.pairs(flat), read_sessions))
 
     async def forget_instance(self, shard: int, instance: str) -> None:
         await self._pipeline.command("HDEL", self._keys.instances(shard), instance)
@@ -191,13 +194,13 @@ class Presence:
     async def registered(self, shard: int, addresses: list[str]) -> list[dict[str, str]]:
         """The sessions that the store has for these addresses of a shard, each with its mode."""
         values = await self._pipeline.command("HMGET", self._keys.presence(shard), *addresses)
-        return [session_modes(value) for value in values]
+        return list(map(session_modes, values))
 
     async def expect(self, address: str, next_active_at_ms: int) -> None:
         """Notes when a part-time agent says it will be back."""
         key = self._keys.seen(self._keys.shard(address))
-        seen = (await self._pipeline.command("HGET", key, address) or b"0").decode()
-        await self._pipeline.command("HSET", key, address, f"{seen.partition(chr(9))[0]}\t{next_active_at_ms}")
+        last_seen_ms, _ = seen_times(await self._pipeline.command("HGET", key, address) or b"")
+        await self._pipeline.command("HSET", key, address, f"{last_seen_ms or 0}\t{next_active_at_ms}")
 
     async def seen(self, addresses: list[str]) -> dict[str, PresenceInfo]:
         """The presence of each agent, with three commands per shard."""
@@ -243,6 +246,16 @@ def _whole(digits: bytes) -> int | None:
 
 
 def session_modes(value: bytes | None) -> dict[str, str]:
-    """The sessions in a presence value: a line each, session and mode."""
-    lines = [line.split("\t") for line in (value or b"").decode().split("\n") if line]
-    return {name: mode for name, mode, *_ in lines}
+    """The sessions in a presence value: a line each, session and mode. A line that is none is nobody's."""
+    lines = [line.split("\t") for line in readable.shown(value or b"").split("\n")]
+    return {columns[0]: columns[1] for columns in lines if len(columns) > 1}
+
+
+def read_sessions(record: tuple[bytes, bytes]) -> tuple[str, list[str]]:
+    """An address, and its sessions. Raises ValueError."""
+    return record[0].decode(), list(session_modes(record[1]))
+
+
+def read_instance(record: tuple[bytes, bytes]) -> tuple[str, int]:
+    """An instance, and when its lease ends. Raises ValueError."""
+    return record[0].decode(), int(record[1])

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from relay.store import readable
 from relay.store.redis.batcher import ShardBatcher
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline, Outcome
@@ -96,7 +97,7 @@ class Rates:
         cursor, count = "0", 0
         while True:
             following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", 500)
-            idle = [flat[n] for n in range(0, len(flat), 2) if int(flat[n + 1].partition(b"\t")[2]) < before_ms]
+            idle = [name for name, left in readable.pairs(flat) if readable.whole(left.partition(b"\t")[2]) < before_ms]
             if idle:
                 count += await self._pipeline.command("HDEL", key, *idle)
             cursor = following.decode()

@@ -1,7 +1,10 @@
 """Reaping: removes what is kept for agents and instances that have been away for long."""
 
+from typing import Any
+
 import msgspec
 
+from relay.store import readable
 from relay.store.keys import ALL_LANES
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
@@ -18,16 +21,19 @@ class Reaping:
 
     async def idle_agents(self, shard: int, before_ms: int, cursor: str, count: int) -> tuple[str, list[str]]:
         """A page of agents that were last seen before then; the cursor is "0" at the end."""
-        following, flat = await self._pipeline.command("HSCAN", self._keys.seen(shard), cursor, "COUNT", count)
-        idle = [flat[n].decode() for n in range(0, len(flat), 2) if _seen_ms(flat[n + 1]) < before_ms]
-        return following.decode(), idle
+        key = self._keys.seen(shard)
+        following, flat = await self._pipeline.command("HSCAN", key, cursor, "COUNT", count)
+        idle = [name for name, seen in readable.pairs(flat) if _seen_ms(seen) < before_ms]
+        return following.decode(), readable.names(key, idle)
 
     async def never_seen(self, shard: int, cursor: str, count: int) -> tuple[str, list[str]]:
         """A page of agents on the roster that no session or call was seen of; the cursor is "0" at the end."""
-        following, flat = await self._pipeline.command("ZSCAN", self._keys.roster(shard), cursor, "COUNT", count)
+        key = self._keys.roster(shard)
+        following, flat = await self._pipeline.command("ZSCAN", key, cursor, "COUNT", count)
         names = flat[::2]
         seen = await self._pipeline.command("HMGET", self._keys.seen(shard), *names) if names else []
-        return following.decode(), [name.decode() for name, at in zip(names, seen, strict=True) if at is None]
+        never = (name for name, at in zip(names, seen, strict=True) if at is None)
+        return following.decode(), readable.names(key, never)
 
     async def reap(self, shard: int, addresses: list[str], receipts_before_ms: int, known_before_ms: int) -> list[str]:
         """Gives back what agents need that are away for long; the words are reap.lua's."""
@@ -43,12 +49,16 @@ class Reaping:
         """Forgets instances that have called nothing since then: nothing of theirs is on its way. Returns how many."""
         key = self._keys.calls(shard)
         flat = await self._pipeline.command("HGETALL", key)
-        last_ms = {flat[n]: msgspec.msgpack.decode(flat[n + 1])[1] for n in range(0, len(flat), 2)}
-        idle = [instance for instance, at_ms in last_ms.items() if at_ms < before_ms]
+        idle = [name for name, at_ms in readable.readable(key, readable.pairs(flat), _read_call) if at_ms < before_ms]
         return int(await self._pipeline.command("HDEL", key, *idle)) if idle else 0
 
 
 def _seen_ms(value: bytes) -> int:
     """0 if that cannot be read: one bad record must not keep the others from being looked at."""
-    seen_ms = value.partition(b"\t")[0]
-    return int(seen_ms) if seen_ms.isdigit() else 0
+    return readable.whole(value.partition(b"\t")[0])
+
+
+def _read_call(record: tuple[bytes, bytes]) -> tuple[bytes, int]:
+    """An instance, and when it last called. Raises msgspec's errors."""
+    _, at_ms, *_ = msgspec.msgpack.decode(record[1], type=list[Any])
+    return record[0], int(at_ms)

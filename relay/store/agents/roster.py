@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from relay.store import readable
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -46,10 +47,16 @@ class Roster:
     async def page(self, shard: int, tenant: str, after: str, limit: int) -> list[str]:
         """The next agents of a tenant in one shard; `after` is one of them, or empty."""
         first, end = _names_of(tenant)
-        reply = await self._pipeline.command(
-            *("ZRANGE", self._keys.roster(shard), f"({after}" if after else first, end, "BYLEX", "LIMIT", 0, limit)
-        )
-        return [name.decode() for name in reply]
+        key = self._keys.roster(shard)
+        low: str | bytes = f"({after}" if after else first
+        names: list[str] = []
+        while lacking := limit - len(names):  # instead of those that cannot be read
+            reply = await self._pipeline.command("ZRANGE", key, low, end, "BYLEX", "LIMIT", 0, lacking)
+            names += readable.names(key, reply)
+            if len(reply) < lacking:
+                break
+            low = b"(" + reply[-1]
+        return names
 
     async def by_name(self, tenant: str, after: str, most_of_shard: int) -> tuple[list[str], bool]:
         """The next agents of a tenant in all shards, in the order of their names, and whether there are no more."""
@@ -69,7 +76,7 @@ class Roster:
             self._pipeline.command("ZLEXCOUNT", self._keys.roster(shard), *_names_of(tenant)),
             self._pipeline.command("HMGET", self._keys.sums(shard), *fields),
         )
-        return Sums(agents, *(max(0, int(value or 0)) for value in values))
+        return Sums(agents, *(max(0, readable.whole(value)) for value in values))
 
     async def size(self) -> int:
         """How many agents there are, in all tenants."""
@@ -85,11 +92,10 @@ class Roster:
             seen: dict[bytes, bytes] = {}
             async for fields in self._pages("HSCAN", self._keys.sums(shard)):
                 seen |= fields
-            for field, value in seen.items():
-                tenant, _, what = field.decode().partition("\t")
+            for tenant, what, count in readable.readable(self._keys.sums(shard), seen.items(), _read_sum):
                 if what:
                     of_tenant = by_tenant.setdefault(tenant, {})
-                    of_tenant[what] = of_tenant.get(what, 0) + int(value)
+                    of_tenant[what] = of_tenant.get(what, 0) + count
         return by_tenant
 
     async def oldest_ms(self, tenant: str) -> int | None:
@@ -106,7 +112,7 @@ class Roster:
             )
             for n in range(0, len(flat), 2):
                 if flat[n].startswith(prefix):
-                    return int(float(flat[n + 1]))
+                    return readable.score(flat[n + 1])
             if len(flat) < 2 * OLDEST_AT_ONCE:
                 break
         return None
@@ -138,7 +144,12 @@ class Roster:
         """Counts what these and all others have; not if there are agents that were not named, which it returns."""
         keys = [self._keys.dead(address) for address in addresses]
         packet = self._encoder.packet(script("recount"), shard, [addresses], keys=keys)
-        return [address.decode() for address in await self._pipeline.reply(packet)]
+        others: list[bytes] = await self._pipeline.reply(packet)
+        named = readable.names(self._keys.roster(shard), others)
+        if others and not named:  # the roster is an index: what is nobody's name is taken off it, or nothing is counted
+            await self._pipeline.command("ZREM", self._keys.roster(shard), *others)
+            return await self._recount(shard, addresses)
+        return named
 
     async def _index(self, shard: int, address: str) -> None:
         lane, after = 1, ""
@@ -155,7 +166,7 @@ class Roster:
     async def _names(self, command: str, key: str) -> AsyncIterator[list[str]]:
         """Pages of the names in a hash or a sorted set; some may come twice."""
         async for fields in self._pages(command, key):
-            yield [name.decode() for name in fields]
+            yield readable.names(key, fields)
 
     async def _pages(self, command: str, key: str) -> AsyncIterator[dict[bytes, bytes]]:
         cursor = b""
@@ -163,6 +174,12 @@ class Roster:
             cursor, flat = await self._pipeline.command(command, key, cursor or b"0", "COUNT", ENROL_AT_ONCE)
             if flat:
                 yield {flat[n]: flat[n + 1] for n in range(0, len(flat), 2)}
+
+
+def _read_sum(record: tuple[bytes, bytes]) -> tuple[str, str, int]:
+    """Tenant, what, and how much of it; without a tenant they are facts of the shard. Raises ValueError."""
+    tenant, _, what = record[0].decode().partition("\t")
+    return tenant, what, int(record[1]) if what else 0
 
 
 def _names_of(tenant: str) -> tuple[str, str]:

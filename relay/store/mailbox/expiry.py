@@ -1,5 +1,6 @@
 """Expiry: mailboxes whose oldest messages have outlived the TTL."""
 
+from relay.store import readable
 from relay.store.keys import ALL_LANES
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
@@ -18,10 +19,9 @@ class Expiry:
 
     async def due_mailboxes(self, shard: int, before_ms: int, limit: int) -> list[str]:
         """The mailboxes whose oldest entry was accepted before then."""
-        reply = await self._pipeline.command(
-            "ZRANGE", self._keys.waiting(shard), "-inf", before_ms, "BYSCORE", "LIMIT", 0, limit
-        )
-        return [address.decode() for address in reply]
+        key = self._keys.waiting(shard)
+        reply = await self._pipeline.command("ZRANGE", key, "-inf", before_ms, "BYSCORE", "LIMIT", 0, limit)
+        return readable.names(key, reply)
 
     async def expire(self, shard: int, addresses: list[str]) -> dict[str, tuple[int, bool]]:
         """Ends what has expired at the front of these mailboxes: how many of each, and whether more may be due."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from relay.protocol.columns import escape, unescape
 from relay.protocol.entry import parse_entry
+from relay.store import readable
 from relay.store.keys import GROUP, pair_key
 from relay.store.record.head import Head
 from relay.store.redis.encoder import ScriptEncoder
@@ -79,7 +80,7 @@ class MessageLookup:
         if not rows:
             return None
         _, consumer, idle_ms, _ = rows[0]
-        return unescape(consumer.decode()), self._encoder.clock.now_ms() - idle_ms
+        return unescape(readable.shown(consumer)), self._encoder.clock.now_ms() - idle_ms
 
     async def stored(self, recipient: str, entries: Iterable[str]) -> dict[str, tuple[str, bytes]]:
         """Head and body of those entries that are in the mailbox."""
@@ -132,7 +133,7 @@ class MessageLookup:
 
 
 def _waiting(why: bytes, until_ms: int, holder: bytes, held_since_ms: int) -> Waiting:
-    return Waiting(why.decode(), _time(until_ms), unescape(holder.decode()), _time(held_since_ms))
+    return Waiting(why.decode(), _time(until_ms), unescape(readable.shown(holder)), _time(held_since_ms))
 
 
 def _time(at_ms: int) -> int | None:

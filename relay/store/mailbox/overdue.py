@@ -1,6 +1,7 @@
 """Overdue: single entries with their own time, such as a hold, a delay or a short TTL."""
 
 from relay.protocol.entry import parse_entry
+from relay.store import readable
 from relay.store.keys import ALL_LANES
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
@@ -16,11 +17,13 @@ class Overdue:
         self._receipts = receipts
 
     async def due_entries(self, shard: int, now_ms: int, limit: int) -> list[str]:
-        """The members of `due` whose time has come."""
-        reply = await self._pipeline.command(
-            "ZRANGE", self._keys.due(shard), "-inf", now_ms, "BYSCORE", "LIMIT", 0, limit
-        )
-        return [member.decode() for member in reply]
+        """The members of `due` whose time has come. Those that cannot be read stay, and are not in the way."""
+        key, offset = self._keys.due(shard), 0
+        while reply := await self._pipeline.command("ZRANGE", key, "-inf", now_ms, "BYSCORE", "LIMIT", offset, limit):
+            if found := readable.readable(key, reply, read_due):
+                return ["\t".join(member) for member in found]
+            offset += limit
+        return []
 
     async def carry_out(self, shard: int, members: list[str]) -> list[str]:
         """Does to each entry what was due; the words are overdue.lua's. Safe to repeat, and in several places."""
@@ -34,6 +37,14 @@ class Overdue:
         outbox_entry, receipts, became = await self._pipeline.reply(packet)
         self._receipts.forward(shard, outbox_entry, receipts)
         return [word.decode() for word in became]
+
+
+def read_due(member: bytes) -> tuple[str, str, str]:
+    """Kind, address and handle of a member of `due`. Raises ValueError."""
+    kind, address, entry = member.decode().split("\t")
+    if parse_entry(entry) is None:
+        raise ValueError
+    return kind, address, entry
 
 
 def _by_mailbox(members: list[str]) -> dict[str, list[str | int]]:

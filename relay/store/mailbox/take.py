@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from relay.store import readable
 from relay.store.mailbox.lanes import Lanes
 from relay.store.record.taken import Taken
 from relay.store.redis.batcher import ShardBatcher
@@ -137,8 +138,8 @@ class Taking:
 
 
 def _pushed(field: bytes | None) -> tuple[str, int]:
-    session, _, total = field.decode().split("\t") if field else ("", "", "0")
-    return session, int(total)
+    session, _, total = [*readable.shown(field or b"").split("\t"), "", ""][:3]
+    return session, readable.whole(total)
 
 
 def _answer(rows: Any) -> TakeAnswer:

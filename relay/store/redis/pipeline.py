@@ -91,7 +91,7 @@ class CommandPipeline:
         if not answers:
             raise next(iter(replies.values()))
         return {
-            master: dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
+            master: dict(line.split(":", 1) for line in reply.decode(errors="replace").splitlines() if ":" in line)
             for master, reply in answers.items()
         }
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from relay.store import readable
 from relay.store.keys import FORWARDED_BUCKET_MS
 from relay.store.redis.batcher import ShardBatcher
 from relay.store.redis.encoder import ScriptEncoder
@@ -70,8 +71,8 @@ class Receipts:
             if fields[n] == b"reply":
                 replies.append(fields[n + 1])
                 continue
-            sender, count, receipts = fields[n + 1].decode().split("\t", 2)
-            by_shard.setdefault(self._keys.shard(sender), []).append((sender, int(count), receipts))
+            for receipts in readable.readable(self._keys.outbox(shard), fields[n + 1 : n + 2], _read_receipts):
+                by_shard.setdefault(self._keys.shard(receipts[0]), []).append(receipts)
         missing = len(by_shard) + len(replies)
         self._leaving.add((shard, outbox_entry.decode()))
 
@@ -130,15 +131,15 @@ class Receipts:
     async def left_behind(self, shard: int, entry: bytes, fields: list[bytes]) -> None:
         """Handles an old outbox entry: reminds the instance of the sending session, which may have missed the push or
         may wait for the sender's confirmation. If there is no such instance, the entry is forwarded."""
-        session = fields[1].decode() if fields[0] == b"via" else ""
+        session = readable.shown(fields[1]) if fields[0] == b"via" and len(fields) > 3 else ""
         if not session or not await self._is_told(shard, entry, session, fields[3]):
             self.forward(shard, entry, fields)
 
     async def _is_told(self, shard: int, entry: bytes, session: str, receipts: bytes) -> bool:
         instance = session.partition(".")[0]
-        sender = receipts.partition(b"\t")[0].decode()
+        sender = readable.shown(receipts.partition(b"\t")[0])
         until_ms = await self._pipeline.command("HGET", self._keys.instances(self._keys.shard(sender)), instance)
-        if until_ms is None or int(until_ms) < self._encoder.clock.now_ms():
+        if readable.whole(until_ms) < self._encoder.clock.now_ms():
             return False
         channel, line = self._keys.wake_prefix(shard) + instance, f"left\t{session}\t{shard}\t{entry.decode()}"
         return bool(await self._pipeline.command(self._encoder.publish, channel, line))
@@ -150,15 +151,15 @@ class Receipts:
         rows = await self._pipeline.command("XRANGE", self._keys.outbox(shard), entry, entry)
         if not rows:
             return None
-        sender, count, receipts = rows[0][1][3].decode().split("\t", 2)
-        if (
-            (shard, entry) in self._left
-            or self.was_confirmed((shard, entry))
-            or await self._was_forwarded(f"{shard}/{entry}", sender)
-        ):
+        read = readable.readable(self._keys.outbox(shard), rows, lambda row: _read_receipts(row[1][3]))
+        if not read:
+            return None
+        ((sender, count, receipts),) = read
+        is_done = (shard, entry) in self._left or self.was_confirmed((shard, entry))
+        if is_done or await self._was_forwarded(f"{shard}/{entry}", sender):
             self.done(shard, entry)
             return None
-        return PushedReceipts(session, shard, entry, sender, int(count), receipts)
+        return PushedReceipts(session, shard, entry, sender, count, receipts)
 
     async def _was_forwarded(self, origin: str, sender: str) -> bool:
         """By another instance, perhaps, which could not delete it afterwards."""
@@ -206,7 +207,7 @@ class Receipts:
             if isinstance(outcome, Exception):
                 got(None)
             else:
-                got([_waiting(entry, fields) for entry, fields in outcome])
+                got(readable.readable(self._keys.receipts(address), outcome, _waiting))
 
         packet = encode_command("XRANGE", self._keys.receipts(address), f"({after}", "+", "COUNT", READ_AT_ONCE)
         self._pipeline.submit(Command(packet, done))
@@ -231,7 +232,14 @@ class Receipts:
         self._pipeline.submit_later(Command(encode_command("XDEL", self._keys.receipts(address), *entries), done))
 
 
-def _waiting(entry: bytes, fields: list[bytes]) -> ReceiptBatch:
+def _read_receipts(value: bytes) -> tuple[str, int, str]:
+    """Their sender, how many they are, and they themselves. Raises ValueError."""
+    sender, count, receipts = value.decode().split("\t", 2)
+    return sender, int(count), receipts
+
+
+def _waiting(row: tuple[bytes, list[bytes]]) -> ReceiptBatch:
+    entry, fields = row
     named = dict(zip(fields[::2], fields[1::2], strict=True))
     shard, _, outbox_entry = named.get(b"origin", b"").decode().partition("/")
     place = (int(shard), outbox_entry) if shard else None

@@ -7,6 +7,7 @@ from functools import partial
 from msgspec import Raw
 
 from relay.protocol.message import Message
+from relay.store import readable
 from relay.store.callbacks import answer_to
 from relay.store.mailbox.accept import Accepting
 from relay.store.mailbox.outcomes import AcceptOutcome, Full, Stored, Unavailable
@@ -43,9 +44,16 @@ class Answer:
         return "\t".join((self.origin, self.replier, self.request_id, str(self.expires_at), self.what))
 
     @classmethod
-    def of_note(cls, requester: str, note: str) -> "Answer":
-        origin, replier, request_id, expires_at, what = note.split("\t")
+    def of_note(cls, requester: str, note: bytes) -> "Answer":
+        """Raises ValueError."""
+        origin, replier, request_id, expires_at, what = note.decode().split("\t")
         return cls(origin, requester, replier, request_id, int(expires_at), what)
+
+
+def _read_reply(origin: str, reply: bytes) -> tuple[Answer, str, str]:
+    """The answer, where it goes, and its payload. Raises ValueError."""
+    requester, replier, request_id, expires_at, what, where, payload = reply.decode().split("\t", 6)
+    return Answer(origin, requester, replier, request_id, int(expires_at), what), where, payload
 
 
 class Replies:
@@ -62,8 +70,12 @@ class Replies:
         receipts.on_reply = self._forward
 
     def _forward(self, origin: str, reply: bytes, arrived: Callable[[bool], None]) -> None:
-        requester, replier, request_id, expires_at, what, where, payload = reply.decode().split("\t", 6)
-        answer = Answer(origin, requester, replier, request_id, int(expires_at), what)
+        shard = int(origin.partition("/")[0])
+        read = readable.readable(self._encoder.keys.outbox(shard), [reply], partial(_read_reply, origin))
+        if not read:
+            arrived(False)
+            return
+        ((answer, where, payload),) = read
         if answer.expires_at <= self._encoder.clock.now_ms():
             arrived(True)
             return
@@ -80,7 +92,8 @@ class Replies:
             else:
                 arrived(well)
 
-        self._tasks.answer(requester, request_id, replier, answer.field, payload, answer.expires_at, kept)
+        asked = answer.requester, answer.request_id, answer.replier
+        self._tasks.answer(*asked, answer.field, payload, answer.expires_at, kept)
 
     def _send_on(self, answer: Answer, payload: bytes, sent: Callable[[AcceptOutcome], None]) -> None:
         """Into the requester's mailbox, like any message."""
@@ -125,14 +138,15 @@ class Replies:
         """Tries again what did not fit into mailboxes of this shard. Returns how many answers were sent on."""
         owing = self._encoder.keys.owing(shard)
         due = await self._pipeline.command("ZRANGE", owing, "-inf", now_ms, "BYSCORE", "LIMIT", 0, OWED_AT_ONCE)
-        return sum([await self._send_owed_to(requester.decode(), now_ms) for requester in due])
+        return sum([await self._send_owed_to(requester, now_ms) for requester in readable.names(owing, due)])
 
     async def _send_owed_to(self, requester: str, now_ms: int) -> int:
         keys = self._encoder.keys
         owed, owing = keys.owed(requester), keys.owing(keys.shard(requester))
         count = 0
         for note in await self._pipeline.command("LRANGE", owed, 0, OWED_AT_ONCE - 1):
-            if not await self._pay(Answer.of_note(requester, note.decode())):
+            answer = readable.read_or(owed, note, partial(Answer.of_note, requester), None)
+            if answer is not None and not await self._pay(answer):
                 await self._pipeline.command("ZADD", owing, now_ms + OWED_AGAIN_MS, requester)
                 return count
             await self._pipeline.command("LREM", owed, 1, note)

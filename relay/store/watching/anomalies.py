@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.keys import Keys
 from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
@@ -64,8 +65,8 @@ class Anomalies:
 
     async def of(self, tenant: str) -> list[Anomaly]:
         """The anomalies of a tenant, latest first, then by severity."""
-        flat = await self._pipeline.command("HVALS", self._keys.anomalies(tenant))
-        found = [msgspec.json.decode(text, type=Anomaly) for text in flat]
+        key = self._keys.anomalies(tenant)
+        found = readable.readable(key, await self._pipeline.command("HVALS", key), _read)
         return sorted(found, key=_latest_and_worst)
 
     async def raise_all(self, tenant: str, found: list[Anomaly], now_ms: int) -> list[Anomaly]:
@@ -99,4 +100,8 @@ class Anomalies:
     async def totals(self) -> dict[str, int]:
         """Kind -> how many anomalies were raised since the store was made, also those that never were."""
         counts = await self._pipeline.command("HMGET", self._keys.anomaly_totals, *KINDS)
-        return {kind: int(count or 0) for kind, count in zip(KINDS, counts, strict=True)}
+        return {kind: readable.whole(count) for kind, count in zip(KINDS, counts, strict=True)}
+
+
+def _read(text: bytes) -> Anomaly:
+    return msgspec.json.decode(text, type=Anomaly)

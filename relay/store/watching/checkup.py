@@ -9,7 +9,12 @@ from typing import Any
 import orjson
 
 from relay.errors import StoreUnavailable
+from relay.protocol.entry import parse_entry
+from relay.store import readable
+from relay.store.agents.pauses import read_pause
+from relay.store.agents.presence import read_instance, read_sessions
 from relay.store.keys import ALL_LANES, Keys
+from relay.store.mailbox.overdue import read_due
 from relay.store.record.receipt_lines import as_json
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
@@ -81,7 +86,7 @@ class Checkup:
     async def meta(self) -> dict[str, str]:
         """Schema, shards and epoch of the data; empty if the relay was never there."""
         flat = await self._pipeline.command("HGETALL", self._keys.meta)
-        return {flat[n].decode(): flat[n + 1].decode() for n in range(0, len(flat), 2)}
+        return {readable.shown(name): readable.shown(value) for name, value in readable.pairs(flat)}
 
     async def deaf(self, instances: set[str]) -> list[str]:
         """Of these instances, those that do not listen on all of their channels."""
@@ -111,35 +116,33 @@ class Checkup:
         events = await command("XREVRANGE", keys.events(shard), "+", "-", "COUNT", 1)
         archived = await command("GET", keys.archived(shard))
         flat = await command("HGETALL", keys.instances(shard))
-        until = {flat[n].decode(): int(float(flat[n + 1])) for n in range(0, len(flat), 2)}
+        until = dict(readable.readable(keys.instances(shard), readable.pairs(flat), read_instance))
         return ShardFacts(
             shard=shard,
             overdue=await command("ZCOUNT", keys.due(shard), "-inf", now_ms),
-            oldest_due_ms=int(float(due[1])) if due else None,
-            oldest_waiting_ms=int(float(waiting[1])) if waiting else None,
+            oldest_due_ms=readable.score(due[1]) if due else None,
+            oldest_waiting_ms=readable.score(waiting[1]) if waiting else None,
             oldest_outbox_ms=_ms(outbox[0][0]) if outbox else None,
             dead_instances=[instance for instance, until_ms in until.items() if until_ms < now_ms],
             alive_instances=[instance for instance, until_ms in until.items() if until_ms >= now_ms],
             last_event_ms=_ms(events[0][0]) if events else None,
-            archived_ms=_ms(archived) if archived else None,
+            archived_ms=readable.read_or(keys.archived(shard), archived, _ms, None),
         )
 
     # -- mailboxes
 
     async def addresses(self, shard: int) -> AsyncIterator[list[str]]:
         """Every agent that is registered or has mail, some at a time, each with dead letters or without."""
-        last = "-"
-        while names := await self._pipeline.command(
-            "ZRANGE", self._keys.roster(shard), last, "+", "BYLEX", "LIMIT", 0, NAMES_AT_ONCE
-        ):
-            yield [name.decode() for name in names]
-            last = f"({names[-1].decode()}"
+        key, last = self._keys.roster(shard), b"-"
+        while names := await self._pipeline.command("ZRANGE", key, last, "+", "BYLEX", "LIMIT", 0, NAMES_AT_ONCE):
+            yield readable.names(key, names)
+            last = b"(" + names[-1]
 
     async def mailbox(self, address: str) -> MailboxFaults:
         """The faults of a mailbox, in all its lanes."""
         faults = MailboxFaults(address)
         lanes = await self._pipeline.command("HGET", self._keys.lanes(self._keys.shard(address)), address)
-        for priority in ("0", *(digit for digit in ALL_LANES[:-1] if lanes and digit in lanes.decode())):
+        for priority in ("0", *(digit for digit in ALL_LANES[:-1] if lanes and digit.encode() in lanes)):
             await self._examine(address, int(priority), faults)
         return faults
 
@@ -151,7 +154,7 @@ class Checkup:
             packet = self._encoder.packet(script("examine"), shard, values, keys=keys)
             following, *found = await self._pipeline.reply(packet)
             for kind, names in zip(("ghosts", "stranded", "unindexed", "orphaned", "leaked"), found, strict=True):
-                getattr(faults, kind).extend(name.decode() for name in names)
+                getattr(faults, kind).extend(map(readable.shown, names))
             if not following:
                 return
             after = following.decode()
@@ -161,23 +164,42 @@ class Checkup:
 
     async def receipt(self, sender: str, to: str, message_id: str) -> dict[str, Any] | None:
         """The receipt that waits for a sender, if one does."""
-        for _, fields in await self._pipeline.command("XRANGE", self._keys.receipts(sender), "-", "+"):
-            for receipt in orjson.loads(b"[%b]" % as_json(fields[3].decode(), sender)):
-                if (receipt["id"], receipt["to"]) == (message_id, to):
-                    return dict(receipt)
-        return None
+        key = self._keys.receipts(sender)
+
+        def read(row: list[Any]) -> list[dict[str, Any]]:
+            receipts: list[dict[str, Any]] = orjson.loads(b"[%b]" % as_json(row[1][3].decode(), sender))
+            return [receipt for receipt in receipts if (receipt["id"], receipt["to"]) == (message_id, to)]
+
+        rows = await self._pipeline.command("XRANGE", key, "-", "+")
+        return next((receipt for found in readable.readable(key, rows, read) for receipt in found), None)
+
+    async def look_through(self, shard: int) -> None:
+        """Reads the records that duties go by as they do, which counts those that nobody can read."""
+        keys = self._keys
+        async for records in self._pages("ZSCAN", keys.due(shard)):
+            readable.readable(keys.due(shard), (member for member, _ in records), read_due)
+        async for records in self._pages("ZSCAN", keys.waiting(shard)):
+            readable.names(keys.waiting(shard), (address for address, _ in records))
+        async for records in self._pages("HSCAN", keys.presence(shard)):
+            readable.readable(keys.presence(shard), records, read_sessions)
+        async for records in self._pages("HSCAN", keys.paused(shard)):
+            readable.readable(keys.paused(shard), records, read_pause)
+        async for records in self._pages("HSCAN", keys.agents(shard)):
+            readable.readable(keys.agents(shard), (fields for _, fields in records), orjson.loads)
 
     async def lost_ids(self, shard: int) -> AsyncIterator[tuple[str, str]]:
         """Messages that are in the index but in no mailbox: sending them again would count as a duplicate."""
-        cursor = b"0"
-        while True:
-            cursor, flat = await self._pipeline.command("HSCAN", self._keys.ids(shard), cursor, "COUNT", NAMES_AT_ONCE)
-            for n in range(0, len(flat), 2):
-                key, entry = flat[n].decode(), flat[n + 1].decode()
+        name = self._keys.ids(shard)
+        async for records in self._pages("HSCAN", name):
+            for key, entry in readable.readable(name, records, _indexed):
                 if not entry.endswith("~") and not await self._has(shard, key, entry):
                     yield key, entry
-            if cursor == b"0":
-                return
+
+    async def _pages(self, command: str, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        cursor = b""
+        while cursor != b"0":
+            cursor, flat = await self._pipeline.command(command, key, cursor or b"0", "COUNT", NAMES_AT_ONCE)
+            yield list(readable.pairs(flat))
 
     async def _has(self, shard: int, key: str, entry: str) -> bool:
         tenant, to, _, _ = key.split("\t")
@@ -192,9 +214,17 @@ class Checkup:
 def _facts(name: str, info: dict[str, str], config: Any, clock: Any, here_ms: int) -> ServerFacts:
     known = None
     if isinstance(config, list):
-        known = {config[n].decode(): config[n + 1].decode() for n in range(0, len(config), 2)}
+        known = {readable.shown(name): readable.shown(value) for name, value in readable.pairs(config)}
     now_ms = int(clock[0]) * 1_000 + int(clock[1]) // 1_000
     return ServerFacts(name, info, known, now_ms, now_ms - here_ms)
+
+
+def _indexed(record: tuple[bytes, bytes]) -> tuple[str, str]:
+    """A message key of four columns, and the handle of its entry. Raises ValueError."""
+    key, entry = record[0].decode(), record[1].decode()
+    if key.count("\t") != 3 or parse_entry(entry.removesuffix("~")) is None:
+        raise ValueError
+    return key, entry
 
 
 def _ms(entry: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from relay.store import readable
 from relay.store.keys import Keys
 from relay.store.redis.pipeline import CommandPipeline
 
@@ -34,5 +35,5 @@ class Depths:
         messages = known - await self._pipeline.command("ZCARD", self._keys.shadows(shard))
         names = ("expired", "dead", "cancelled", "revived", "events_cut")
         totals = await self._pipeline.command("HMGET", self._keys.totals(shard), *names)
-        oldest_ms = int(float(oldest[1])) if oldest else None
-        return Depth(mailboxes, messages, oldest_ms, *(int(total or 0) for total in totals))
+        oldest_ms = readable.score(oldest[1]) if oldest else None
+        return Depth(mailboxes, messages, oldest_ms, *map(readable.whole, totals))

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from relay.protocol.columns import unescape
+from relay.store import readable
 from relay.store.keys import ALL_LANES
+from relay.store.mailbox.overdue import read_due
 from relay.store.redis.encoder import ScriptEncoder, keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -61,15 +63,16 @@ class Holds:
 
     async def late(self, shard: int, now_ms: int) -> list[LateHold]:
         """Holds that should have ended before now, the longest overdue first."""
+        key = self._keys.due(shard)
         flat = await self._pipeline.command(
-            "ZRANGE", self._keys.due(shard), "-inf", now_ms, "BYSCORE", "LIMIT", 0, LATE_AT_ONCE, "WITHSCORES"
+            "ZRANGE", key, "-inf", now_ms, "BYSCORE", "LIMIT", 0, LATE_AT_ONCE, "WITHSCORES"
         )
-        late = []
-        for n in range(0, len(flat), 2):
-            kind, address, entry = flat[n].decode().split("\t")
-            if kind == "hold":
-                late.append(LateHold(address, entry, int(float(flat[n + 1]))))
-        return late
+
+        def read(record: tuple[bytes, bytes]) -> tuple[str, LateHold]:
+            kind, address, entry = read_due(record[0])
+            return kind, LateHold(address, entry, readable.score(record[1]))
+
+        return [late for kind, late in readable.readable(key, readable.pairs(flat), read) if kind == "hold"]
 
     async def probe(self, shard: int, instance: str) -> str:
         """Tells an instance something on the way of wakes. Returns what it should answer."""
@@ -85,7 +88,7 @@ class Holds:
     async def answered(self, instance: str) -> str:
         """The last answer of an instance to a probe; empty if there was none for long."""
         answer: bytes = await self._pipeline.command("GET", self._keys.probe(instance)) or b""
-        return answer.decode()
+        return readable.shown(answer)
 
 
 def _by_session(flat: list[Any]) -> list[SessionHolds]:
@@ -93,7 +96,7 @@ def _by_session(flat: list[Any]) -> list[SessionHolds]:
     found: dict[str, SessionHolds] = {}
     for n in range(0, len(flat), 5):
         session, count, idle_ms, entry, held_ms = flat[n : n + 5]
-        name = unescape(session.decode())
+        name = unescape(readable.shown(session))
         here = SessionHolds(name, count, idle_ms / 1_000, entry.decode(), held_ms / 1_000)
         found[name] = _together(found[name], here) if name in found else here
     return list(found.values())

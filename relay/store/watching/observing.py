@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.keys import Keys
 from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
@@ -72,6 +73,10 @@ class Part:
         return max(1.0, self.entries / len(self.logged)) if self.logged else 1.0
 
 
+def _read_places(text: bytes) -> Places | None:
+    return msgspec.json.decode(text, type=Places)
+
+
 class Observing:
     def __init__(self, pipeline: CommandPipeline, keys: Keys, settings: Settings) -> None:
         self._pipeline = pipeline
@@ -105,7 +110,7 @@ class Observing:
     async def places(self) -> Places | None:
         """Where the reader was in the round before; None if there was none lately."""
         text = await self._pipeline.command("GET", self._keys.observed)
-        return msgspec.json.decode(text, type=Places) if text else None
+        return readable.read_or(self._keys.observed, text, _read_places, None)
 
     async def keep_places(self, places: Places) -> None:
         text = msgspec.json.encode(places)

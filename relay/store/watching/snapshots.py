@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from relay.settings import Settings
+from relay.store import readable
 from relay.store.keys import Keys
 from relay.store.redis.encoder import keyed_packet
 from relay.store.redis.pipeline import CommandPipeline
@@ -87,12 +88,19 @@ class Snapshots:
 
     async def history(self, tenant: str, since_ms: int) -> list[Snapshot]:
         """The snapshots from that time on, oldest first."""
-        rows = await self._pipeline.command(
-            "XRANGE", self._keys.history(tenant), str(max(0, since_ms)), "+", "COUNT", self._most
-        )
-        return [msgspec.json.decode(fields[1], type=Snapshot) for _, fields in rows]
+        key = self._keys.history(tenant)
+        rows = await self._pipeline.command("XRANGE", key, str(max(0, since_ms)), "+", "COUNT", self._most)
+        return readable.readable(key, (fields[1] for _, fields in rows), _read_snapshot)
 
     async def ranking(self, tenant: str) -> Ranking:
         """An empty one if there is none, or it is old."""
-        text = await self._pipeline.command("GET", self._keys.ranking(tenant))
-        return msgspec.json.decode(text, type=Ranking) if text else Ranking(at_ms=0)
+        key = self._keys.ranking(tenant)
+        return readable.read_or(key, await self._pipeline.command("GET", key), _read_ranking, Ranking(at_ms=0))
+
+
+def _read_snapshot(text: bytes) -> Snapshot:
+    return msgspec.json.decode(text, type=Snapshot)
+
+
+def _read_ranking(text: bytes) -> Ranking:
+    return msgspec.json.decode(text, type=Ranking)

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from relay.store import readable
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -55,9 +56,11 @@ class Trimming:
         """Removes events older than that; where an archive is kept, of those that it has not read only the ones older
         than the second time. Returns how many entries went."""
         oldest = f"{older_than_ms}-0"
-        archived: bytes | None = await self._pipeline.command("GET", self._keys.archived(shard))
+        key = self._keys.archived(shard)
+        archived: bytes | None = await self._pipeline.command("GET", key)
         if archived is not None:
-            oldest = min(oldest, max(archived.decode(), f"{unarchived_older_than_ms}-0", key=_id_order), key=_id_order)
+            read = readable.read_or(key, archived, _read_id, "0-0")
+            oldest = min(oldest, max(read, f"{unarchived_older_than_ms}-0", key=_id_order), key=_id_order)
         count: int = await self._pipeline.command("XTRIM", self._keys.events(shard), "MINID", oldest)
         return count
 
@@ -66,6 +69,13 @@ class Trimming:
         packet = self._encoder.packet(script("trim"), shard, [keep], keys=[self._keys.archived(shard)])
         count, _ = await self._pipeline.reply(packet)
         return int(count)
+
+
+def _read_id(value: bytes) -> str:
+    """Raises ValueError."""
+    stream_id = value.decode()
+    _id_order(stream_id)
+    return stream_id
 
 
 def _id_order(stream_id: str) -> tuple[int, int]:

@@ -24,8 +24,8 @@ local function first_accepted_at(box, address)
   -- Beyond what may be read: since when the mailbox has not been empty.
   if read > MOST_BYTES then return tonumber(redis.call('ZSCORE', waiting, address)) end
   local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
-  read = read + #first[2][6]
-  return tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
+  read = read + #(first[2][6] or '')
+  return tonumber((string.match(first[2][4] or '', '^%d+\t(%d+)')))
 end
 
 -- sessions_of: who serves a mailbox, flat.
@@ -52,7 +52,7 @@ for m, agent, boxes, dead in each(described, STATE_KEYS, 1) do
     local at_ms = here > 0 and first_accepted_at(box, address)
     if at_ms and (oldest < 0 or at_ms < oldest) then oldest = at_ms end
   end
-  local size = tonumber(redis.call('HGET', bytes, address) or 0)
+  local size = tonumber(redis.call('HGET', bytes, address) or 0) or 0
   if lists(blocked[m], viewer) then
     local count, its_bytes = shadow_size(address)
     depth, size = depth + count, size + its_bytes

@@ -25,8 +25,10 @@ end
 local function is_known(address)
   local registration = redis.call('HGET', agents, address)
   if not registration then return false end
-  local fields = cjson.decode(registration)
-  local last_seen, next_active = string.match(redis.call('HGET', seen, address) or '0\t0', '^(%d+)\t(%d+)')
+  local is_readable, fields = pcall(cjson.decode, registration)
+  if not is_readable or type(fields) ~= 'table' then return true end  -- whatever it is, an admin looks at it first
+  local last_seen, next_active = string.match(redis.call('HGET', seen, address) or '', '^(%d+)\t(%d+)')
+  last_seen, next_active = last_seen or '0', next_active or '0'
   -- Who says that it comes back in a hundred years does not stay for that.
   if tonumber(next_active) > 2 * book.now_ms - known_before_ms then next_active = 0 end
   local latest = math.max(tonumber(last_seen), tonumber(next_active), tonumber(fields.registered_at_ms) or 0)

@@ -238,6 +238,11 @@ local function ending(how, entry, attempt, fields, who, reason, reason_json, hel
   end
 end
 
+-- is_message: whether the fields of an entry are those of a message.
+local function is_message(fields)
+  return string.match(fields[2] or '', HEAD) and string.match(fields[4] or '', OPTS) and true or false
+end
+
 -- wake: ring every session of an address but one, through the channel of the instance that holds it.
 local function wake(address, sessions, word, except)
   if not sessions then return end
@@ -258,7 +263,7 @@ end
 
 local function is_alive(session)
   local until_ms = redis.call('HGET', instances, string.match(session, '^[^.]+'))
-  return until_ms and tonumber(until_ms) > book.now_ms
+  return until_ms and (tonumber(until_ms) or 0) > book.now_ms
 end
 
 -- is_online: whether one of these sessions is there.

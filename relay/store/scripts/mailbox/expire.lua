@@ -23,7 +23,8 @@ end
 local function expire_lane(address, box, priority)
   local count, last, is_done = 0, nil, false
   local lane = walk({box}, 1, '', function(_, _, id, fields)
-    is_done = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)'))) > book.now_ms
+    -- What is no message, and what is behind it, stays for whoever finds out how it came there.
+    is_done = not is_message(fields) or tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)'))) > book.now_ms
     if is_done or count == limit then return false end
     expire(address, box, priority, id, fields)
     count, last = count + 1, id
@@ -44,7 +45,7 @@ for m, mailbox, boxes in each(mailboxes, SHARD_KEYS, 0) do
       if is_cut then more = 1 end
       count = count + ended_here
       local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
-      local at_ms = first and tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
+      local at_ms = first and tonumber(string.match(first[2][4] or '', '^%d+\t(%d+)') or string.match(first[1], '^%d+'))
       if at_ms and (not oldest or at_ms < oldest) then oldest = at_ms end
     end
   end

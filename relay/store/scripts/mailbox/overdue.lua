@@ -35,7 +35,7 @@ local function act(kind, address, box, dead, priority, id)
     return shadow and 'expired' or 'nothing'
   end
   local found = redis.call('XRANGE', box, id, id)[1]
-  if not found then return 'nothing' end
+  if not found or not is_message(found[2]) then return 'nothing' end
   local row, fields = pending(box, id, id, 1)[1], found[2]
   if kind == 'ttl' then
     expire(address, box, priority, id, fields)

@@ -49,7 +49,8 @@ for _, entry in ipairs(entries) do
   if in_page(id) then
     is_there[id] = true
     if not owner[id] and came_before(id, delivered) then stranded[#stranded + 1] = id end
-    if redis.call('HGET', ids, string.match(fields[2], KEY)) ~= handle(id, priority) then unindexed[#unindexed + 1] = id end
+    local key = string.match(fields[2] or '', KEY)
+    if not key or redis.call('HGET', ids, key) ~= handle(id, priority) then unindexed[#unindexed + 1] = id end
   end
 end
 for _, row in ipairs(rows) do

@@ -11,9 +11,9 @@
 
 local lane, after = open()
 lane, after = walk({unpack(KEYS, SHARD_KEYS + 1)}, lane, after, function(_, _, _, fields)
-  local _, tenant, to, from, _, thread = string.match(fields[2], HEAD)
+  local _, tenant, to, from, _, thread = string.match(fields[2] or '', HEAD)
   if thread and thread ~= '' then
-    local seq = string.match(fields[4], '^%d+')
+    local seq = string.match(fields[4] or '', '^%d+') or '0'
     redis.call('ZADD', threads, 0, in_thread(tenant .. '\t' .. to .. '\t' .. from .. '\t' .. thread, seq))
   end
   return true

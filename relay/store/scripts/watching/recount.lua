@@ -24,7 +24,10 @@ for n = 1, #known, 2 do
 end
 for _, address in ipairs(redis.call('HKEYS', presence)) do tally(tenant_of(address), 'online', 1) end
 local sizes = redis.call('HGETALL', bytes)
-for n = 1, #sizes, 2 do tally(tenant_of(sizes[n]), 'bytes', tonumber(sizes[n + 1])) end
+for n = 1, #sizes, 2 do
+  local size = #sizes[n + 1] <= 15 and tonumber((string.match(sizes[n + 1], '^%d+$'))) or 0  -- what is none counts as none
+  tally(tenant_of(sizes[n]), 'bytes', size)
+end
 for n, address in ipairs(addresses) do tally(tenant_of(address), 'dead', redis.call('XLEN', KEYS[SHARD_KEYS + n])) end
 redis.call('HSET', sums, 'counted', book.now)
 if regressed then redis.call('HSET', sums, 'regressed', regressed) end
