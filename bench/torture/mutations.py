@@ -87,7 +87,7 @@ DEDUP_KEY = Mutation(  # a message that is sent again is stored again
     (
         Edit(
             "relay/store/scripts/mailbox/accept.lua",
-            "    if not entry then entry, how = ended_lately(i) end\n",
+            "    if not entry then entry, how, attempt = ended_lately(i) end\n",
             "    entry = nil\n",
         ),
         Edit(

@@ -59,7 +59,7 @@ async def test_a_cancelled_id_is_a_duplicate_within_the_window(desk: Desk) -> No
 
     again = await desk.send_one(a_message("m-1"))
 
-    assert (again.word, again.values) == ("duplicate", (sent.entry, "cancelled"))
+    assert (again.word, again.values) == ("duplicate", (sent.entry, "cancelled", 0))
 
 
 async def test_a_mailbox_that_is_made_anew_never_gives_a_handle_again(desk: Desk) -> None:

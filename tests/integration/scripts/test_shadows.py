@@ -44,7 +44,7 @@ async def test_accept_knows_the_same_id_again_also_after_the_block(desk: Desk) -
     again = await desk.send_one(a_message("m-1"))
 
     assert [one.word for one in in_one_call] == ["blocked", "duplicate"]
-    assert (again.word, again.values) == ("duplicate", (first.entry, ""))
+    assert (again.word, again.values) == ("duplicate", (first.entry, "", 0))
 
 
 async def test_accept_gives_each_its_own_handle_as_a_mailbox_would(desk: Desk) -> None:

@@ -248,4 +248,4 @@ async def test_how_it_ended_is_read_as_any_release_kept_it(desk: Desk, record: s
     again = await desk.send_one(a_message("m-1"))
 
     assert await where(desk) == told
-    assert (again.word, again.values) == ("duplicate", (told.entry, told.state))
+    assert (again.word, again.values) == ("duplicate", (told.entry, told.state, told.attempt))
