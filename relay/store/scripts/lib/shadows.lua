@@ -44,7 +44,7 @@ local function resize(address, messages, size)
 end
 
 -- A handle as a mailbox would have given it: the server's time, and a number that starts at 0, or in one that would
--- have to be made at the microsecond; see next_id in accept.
+-- have to be made at the microsecond; see add_to in numbering.
 local function new_handle(address, priority, is_first)
   called_at = called_at or redis.call('TIME')
   local seconds, us = called_at[1], tonumber(called_at[2])

@@ -81,13 +81,6 @@ local function rationed(key, is_first_mail, is_new_thread)
   return not use_up(OF_TENANT, tenant) and OF_TENANT or nil
 end
 
--- next_id: for XADD. A stream that is made anew must not give a handle again that it gave in the same millisecond.
-local function next_id(box)
-  if redis.call('EXISTS', box) == 1 then return '*' end
-  local seconds, micros = unpack(redis.call('TIME'))
-  return string.format('%s%03d-%d', seconds, math.floor(micros / 1000), micros % 1000 * 1000)
-end
-
 -- Whatever is to happen to the message before the relay's TTL. Says whether it must wait for its delivery.
 local function put_in_due(address, entry, opts, ttl_ms)
   local accepted_at, expires_at, not_before = string.match(opts, '^(%d+)\t(%d+)\t(%d+)')
@@ -163,7 +156,7 @@ for m, mailbox in ipairs(mailboxes) do
       local seq = (counted[thread] or tonumber(last[i] or last_before[i] or before_first(sums))) + 1
       local priority = tonumber(string.sub(priorities, lane, lane))
       local number = text(seq)
-      local id = redis.call('XADD', boxes[lane], next_id(boxes[lane]), 'head', head, 'opts', number .. '\t' .. opts, 'body', body)
+      local id = add_to(boxes[lane], 'head', head, 'opts', number .. '\t' .. opts, 'body', body)
       entry = handle(id, priority)
       counted[thread] = seq
       stored[key] = entry

@@ -107,7 +107,7 @@ local function store(box, r, first, final)
     seq = seq + 1
     local number, key = string.format('%.0f', seq), ARGV[KEY + i]
     local head, opts = key .. '\t' .. ARGV[REST + i], number .. '\t' .. ARGV[OPTS + i]
-    local id = redis.call('XADD', box, '*', 'head', head, 'opts', opts, 'body', ARGV[BODY + i])
+    local id = add_to(box, 'head', head, 'opts', opts, 'body', ARGV[BODY + i])
     handles[i], head_of[i], opts_of[i] = id, head, opts
     new_ids[#new_ids + 1] = key
     new_ids[#new_ids + 1] = id

@@ -1,10 +1,12 @@
-"""Push: what is accepted for a session with credits is its own at once, in the order of the mailbox."""
+"""accept_plain: ordinary messages are stored, and those for a session with credits are its own at once, in order."""
 
 import pytest
 
-from relay.store.mailbox.accept_plain import PUSH_BODY_BYTES
+from relay.protocol.message import Message
+from relay.store.mailbox.accept_plain import PUSH_BODY_BYTES, encode
 from relay.store.wakes import Wakes, parse_wakes
-from tests.builders import BOB, Desk, Puller, a_message, delivered
+from tests.builders import ALICE, BOB, CAROL, Desk, Puller, a_message, delivered
+from tests.conftest import MakeDesk
 
 
 class Listener:
@@ -31,6 +33,68 @@ async def a_pushed_session(desk: Desk, credits: int = 10) -> Puller:
     bob.credits_max = 0
     assert desk.pushed_to() == (bob.name, credits)
     return bob
+
+
+async def call(desk: Desk, *messages: Message) -> tuple[list[int], list[str]]:
+    """First seq of each run and handle of each message, as the script returns them."""
+    drafts = [desk.store.accepting.draft(ALICE, message, lambda *_: None) for message in messages]
+    _, _, _, first_seqs, handles = await desk.store.pipeline.reply(encode(desk.encoder, 0, drafts))
+    return first_seqs, [handle.decode() for handle in handles]
+
+
+async def test_ordinary_messages_get_handles_and_the_numbers_of_their_thread(desk: Desk) -> None:
+    await desk.join()
+
+    first_seqs, handles = await call(desk, a_message("m-1"), a_message("m-2"))
+    after, _ = await call(desk, a_message("m-3"))
+
+    assert (first_seqs, after) == ([1], [3])
+    assert desk.known_ids() == {"m-1": handles[0], "m-2": handles[1]} | {"m-3": desk.known_ids()["m-3"]}
+    assert desk.kinds() == ["joined", "accepted", "accepted", "accepted"]
+
+
+@pytest.mark.parametrize("why", ["new thread", "known id", "full", "unused", "paused", "blocks", "own caps", "lanes"])
+async def test_a_mailbox_where_anything_else_is_met_is_left_alone(make_desk: MakeDesk, why: str) -> None:
+    desk = await make_desk(mailbox_max_messages=3)
+    await desk.join()
+    await desk.send_one(a_message("m-0", priority=3 if why == "lanes" else 0))
+    if why == "paused":
+        await desk.store.pauses.pause(BOB, ALICE)
+    if why == "blocks":
+        await desk.store.agents.change_blocks(BOB, [CAROL], [])
+    if why == "own caps":
+        await desk.store.limits.set_caps(BOB, 100, 100_000)
+    messages = {
+        "new thread": [a_message("m-1", thread="t-1")],
+        "known id": [a_message("m-0")],
+        "full": [a_message("m-1"), a_message("m-2"), a_message("m-3")],
+        "unused": [a_message("m-1", to="acme/nobody")],
+    }.get(why, [a_message("m-1")])
+
+    first_seqs, handles = await call(desk, *messages)
+
+    assert (first_seqs, handles) == ([0], [""] * len(messages))
+    assert list(desk.known_ids()) == ["m-0"]
+
+
+async def test_another_mailbox_of_the_call_is_served(desk: Desk) -> None:
+    await desk.join()
+
+    _, handles = await call(desk, a_message("m-1", to="acme/nobody"), a_message("m-2"))
+
+    assert handles == ["", desk.known_ids()["m-2"]]
+
+
+async def test_the_first_handle_of_a_mailbox_begins_as_those_of_shadows_do(desk: Desk) -> None:
+    """By the number a sender must not see whether it is blocked. A mailbox made anew must not give a handle again."""
+    recipients = [f"acme/agent-{n}" for n in range(20)]
+    for recipient in recipients:
+        await desk.join(recipient)
+
+    _, handles = await call(desk, *(a_message("m-1", to=recipient) for recipient in recipients))
+
+    assert "" not in handles
+    assert {handle.partition("-")[2] for handle in handles} != {"0"}
 
 
 async def test_what_is_accepted_belongs_to_the_session_at_once(desk: Desk) -> None:
