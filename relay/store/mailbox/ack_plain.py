@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from relay.store.record.events import doer
-from relay.store.record.receipt_lines import JSON_BYTES, RUN_BYTES, delivered_line
+from relay.store.record.receipt_lines import delivered_line, in_runs
 from relay.store.record.taken import Taken, came_at_ms
 from relay.store.redis.encoder import ENDED_BUCKETS, Number, ScriptEncoder
 from relay.store.redis.resp import encode_command
@@ -12,6 +12,7 @@ from relay.store.redis.scripts import script
 
 TAB = "\t"
 SEQ, ACCEPTED_AT, RECEIPT, TIMED, VIA = 0, 1, 6, 8, 9  # columns of opts; see shard.lua
+DUE_KINDS = ("hold", "ttl", "park", "bury")  # whatever may be due to a message with a time
 
 
 class HeldAck:
@@ -37,7 +38,7 @@ class Writing:
         self.records: list[str] = []
         self.events = [f"{now_ms}\t{instance}"]  # lines, as shard.lua has them
         self.tenants: dict[str, list[int]] = {}  # name -> messages, bytes
-        self.receipts: dict[tuple[str, str], list[list[str]]] = {}  # session, sender -> runs of receipts
+        self.receipts: dict[tuple[str, str], list[str]] = {}  # session, sender -> lines of receipts
         self.due: list[str] = []
         self.threads: list[str] = []
 
@@ -62,26 +63,18 @@ class Writing:
         if thread:
             self.threads.append(f"{key.rpartition(TAB)[0]}\t{thread}\t{int(opts[SEQ]):016d}")
         if opts[TIMED] == "1" or ack.is_timed:
-            self.due += (f"hold\t{ack.address}\t{entry}", f"ttl\t{ack.address}\t{entry}")
+            self.due += [f"{kind}\t{ack.address}\t{entry}" for kind in DUE_KINDS]
         if opts[RECEIPT] != "0":
             _, to, sender, id = key.split("\t")
             line = delivered_line(id, to, max(0, now_ms - int(opts[ACCEPTED_AT])), row.was_stored, row.attempt)
-            self._receipt(opts[VIA] if len(opts) > VIA else "", ack.tenant + sender, line)
+            via = opts[VIA] if len(opts) > VIA else ""
+            self.receipts.setdefault((via, ack.tenant + sender), []).append(line)
         return int(size)
-
-    def _receipt(self, via: str, sender: str, line: str) -> None:
-        runs = self.receipts.get((via, sender))
-        if runs is None:
-            self.receipts[via, sender] = [[line]]
-        elif len(runs[-1]) * (len(line) + len(sender) + JSON_BYTES) < RUN_BYTES:
-            runs[-1].append(line)
-        else:
-            runs.append([line])
 
     def senders(self) -> Iterable[tuple[str, str]]:
         """The session that sent, and `sender \\t count \\t receipts`: the time of them all, and their lines."""
-        for (via, sender), runs in self.receipts.items():
-            for run in runs:
+        for (via, sender), lines in self.receipts.items():
+            for run in in_runs(sender, lines):
                 yield via, "\n".join([f"{sender}\t{len(run)}\t{self._now_ms}", *run])
 
 

@@ -6,6 +6,8 @@ nothing). Empty columns at the end are left out. `to` is a name without its tena
 ack_plain.py and shard.lua write these lines. An earlier release wrote JSON, with commas between.
 """
 
+from collections.abc import Iterator
+
 from relay.protocol.quoting import quoted
 
 RUN_BYTES = 4_096  # of receipts in one entry of the outbox, as JSON, so that a number of entries also bounds a frame
@@ -17,6 +19,18 @@ def delivered_line(id: str, to: str, latency_ms: int, was_stored: bool, attempt:
     if attempt == 1:
         return f"{id}\t{to}\t{latency_ms}\t1" if was_stored else f"{id}\t{to}\t{latency_ms}"
     return f"{id}\t{to}\t{latency_ms}\t{'1' if was_stored else ''}\t{attempt}"
+
+
+def in_runs(sender: str, lines: list[str]) -> Iterator[list[str]]:
+    """What one sender gets, in runs of about RUN_BYTES; put_receipts in shard.lua cuts in the same places."""
+    first, size, each_bytes = 0, 0, len(sender) + JSON_BYTES
+    for n, line in enumerate(lines, 1):
+        size += len(line) + each_bytes
+        if size >= RUN_BYTES:
+            yield lines[first:n]
+            first, size = n, 0
+    if first < len(lines):
+        yield lines[first:]
 
 
 def as_json(receipts: str, sender: str) -> bytes:

@@ -35,7 +35,8 @@ local function look_up(box, session, list)
   return owned, found
 end
 
-local function note_pace(address, boxes, near_cap, done, session)
+-- settle_mailbox: note what the acks of this call have left of a mailbox, and how fast they were.
+local function settle_mailbox(address, boxes, near_cap, done, session)
   local depth = 0
   for _, box in ipairs(boxes) do depth = depth + redis.call('XLEN', box) end
   if depth == 0 then settle_waiting(address, boxes, not is_puller(session)) end
@@ -49,7 +50,7 @@ local function note_pace(address, boxes, near_cap, done, session)
   redis.call('HSET', drain, address, book.now .. '\t' .. text(pace))
 end
 
-local next_key = FENCED_KEYS
+local next_key, acked = FENCED_KEYS, {}  -- address -> how many, and the last of the rows about it: several may hold of one
 for m, mailbox in ipairs(mailboxes) do
   local address, priorities, session, backlog_end, timed, near_cap, entries = unpack(mailbox)
   book.timed = timed
@@ -89,9 +90,13 @@ for m, mailbox in ipairs(mailboxes) do
       confirmed = confirmed + #done
     end
   end
-  if confirmed > 0 then note_pace(address, boxes, near_cap, confirmed, session) end
+  if confirmed > 0 then
+    local before = acked[address]
+    acked[address] = {boxes, near_cap, (before and before[3] or 0) + confirmed, session}
+  end
   drop_puller(boxes, session)
 end
+for address, row in pairs(acked) do settle_mailbox(address, unpack(row)) end
 
 local sent, fields = flush()
 remember(part, refused)

@@ -76,29 +76,26 @@ local function note_pace(address, count)
   redis.call('HSET', drain, address, now .. '\t' .. string.format('%.0f', pace))
 end
 
-local depths, others, i = {}, {'other'}, 0
+local others, i = {'other'}, 0
 local uses_lanes = redis.call('EXISTS', lanes) == 1 and redis.call('HMGET', lanes, unpack(ARGV, ADDRESS + 1, ADDRESS + mailboxes)) or {}
 for m = 1, mailboxes do
   local box, first = KEYS[OWN_KEYS + m], i + 1
   i = i + ARGV[COUNT + m]
-  depths[m] = redis.call('XLEN', box) - ARGV[COUNT + m]
   if uses_lanes[m] or not is_held(box, ARGV[SESSION + m], first, i) then others[#others + 1] = m end
 end
 if #others > 1 then return others end
 
 local pushed = redis.call('HMGET', pushes, unpack(ARGV, ADDRESS + 1, ADDRESS + mailboxes))
 local new_pushes, empty = {}, {}
+local left, confirmed, freed = {}, {}, {}  -- address -> what it still has, what was acked, bytes: several may hold of one
 i = 0
 for m = 1, mailboxes do
   local box, address, count = KEYS[OWN_KEYS + m], ARGV[ADDRESS + m], tonumber(ARGV[COUNT + m])
   redis.call('XACK', box, GROUP, unpack(ARGV, ID + i + 1, ID + i + count))
   redis.call('XDEL', box, unpack(ARGV, ID + i + 1, ID + i + count))
-  if depths[m] == 0 then
-    empty[#empty + 1] = address
-  else
-    redis.call('HINCRBY', bytes, address, -ARGV[SIZE + m])
-    if depths[m] >= near_cap then note_pace(address, count) end
-  end
+  left[address] = redis.call('XLEN', box)
+  confirmed[address] = (confirmed[address] or 0) + count
+  freed[address] = (freed[address] or 0) + ARGV[SIZE + m]
   if pushed[m] then
     local session, credits, total = string.match(pushed[m], '^([^\t]+)\t(%d+)\t(%d+)$')
     if session == ARGV[SESSION + m] then
@@ -107,6 +104,14 @@ for m = 1, mailboxes do
     end
   end
   i = i + count
+end
+for address, depth in pairs(left) do
+  if depth == 0 then
+    empty[#empty + 1] = address
+  else
+    redis.call('HINCRBY', bytes, address, -freed[address])
+    if depth >= near_cap then note_pace(address, confirmed[address]) end
+  end
 end
 if #empty > 0 then
   redis.call('ZREM', waiting, unpack(empty))
