@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from relay.settings import Settings
 from relay.store import keys as keys_module
+from relay.store.clock import Clock
 from relay.store.keys import SHARD_KEYS, Keys
+from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.scripts import script
 from relay.store.store import SCRIPTS
 
@@ -187,6 +190,37 @@ def test_the_shards_keys_are_the_same_in_header_unpacking_and_python() -> None:
     assert re.split(r",\s*", unpacked[1]) == names
     assert int(unpacked[2]) == int(counted[1]) == SHARD_KEYS
     assert [name + ("_before" if bucket == "4" else "") for name, _, bucket in tails] == names
+
+
+@pytest.mark.parametrize("name", TRANSITIONS)
+def test_the_arguments_of_who_uses_the_shard_begin_with_those_of_every_call(name: str) -> None:
+    uses = USES.search(FILES[name])
+
+    assert section(name, "ARGV").lstrip().startswith("CALL\n") == bool(uses and "shard" in uses[1])
+
+
+def test_the_values_of_every_call_are_the_same_in_header_code_and_python() -> None:
+    listed = re.findall(r"^\s*(\d+) (\w+)  ", section("shard", "CALL"), re.MULTILINE)
+    opened = re.search(r"^  ((?:book\.\w+(?:, )?)+) = unpack\(call, 1, (\d+)\)$", code("shard"), re.MULTILINE)
+    rest = re.search(r"^  return unpack\(call, (\d+)\)$", code("shard"), re.MULTILINE)
+    keys, settings = Keys(shards=1, dedup_window_ms=1_000, ttl_ms=1_000), Settings()
+    values = {
+        "now_ms": 5_000,
+        "instance": "an instance",
+        "events_max": settings.events_max_entries,
+        "ended_ms": 2_000,
+        "publish": "SPUBLISH",
+        "wake_prefix": keys.wake_prefix(0),
+    }
+
+    assert opened is not None
+    assert rest is not None
+    names = [name for _, name in listed]
+    assert [int(number) for number, _ in listed] == list(range(1, len(names) + 1))
+    assert opened[1].replace("book.", "").split(", ") == names
+    assert int(opened[2]) == len(names) == int(rest[1]) - 1
+    encoder = ScriptEncoder(keys, Clock(), settings, "an instance", "SPUBLISH")
+    assert list(zip(names, encoder.opening(0, 5_000), strict=True)) == list(values.items())
 
 
 def test_the_shards_keys_have_the_types_that_python_says() -> None:

@@ -4,7 +4,7 @@
 -- Uses shard
 --
 -- KEYS  SHARD
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address
 -- Returns "new" | "known"
 

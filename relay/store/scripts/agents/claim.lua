@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, then its dead-letter box and its receipts, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address
 --         registration  a JSON object: what it is registered as
 -- Returns the registration that counts, JSON; "" if there is none, and what waits for the address may be somebody else's

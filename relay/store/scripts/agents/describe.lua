@@ -5,7 +5,7 @@
 -- KEYS  SHARD
 --       27 paused  HASH  see states
 --       28+ per agent: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         viewer        who asks: to one whom an agent has blocked, its shadows are mail; "" to see what there is
 --         most_sessions how many sessions of an agent are told
 --         agents        each {address, priorities}, which are "9876543210"

@@ -6,7 +6,7 @@
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         exchange, part
 --         mailboxes     each {address, priorities, session, mode, lease_ms, next_active_at_ms or 0, asked_ms, window or ""}, where
 --                       lease_ms is how long its instance is believed to be alive if that is not known yet, asked_ms

@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27 limits  HASH  address -> messages per second, burst; only of agents with a rate of their own
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address
 --         by            who wants it
 --         own_caps      false to leave them, "" to take them away, else max_messages, max_bytes

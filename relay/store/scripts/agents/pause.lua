@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27 paused  HASH  address or tenant -> by whom, since when, why
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         name          the address or the tenant
 --         by, reason    who wants it, and why
 --         on            whether delivery stops

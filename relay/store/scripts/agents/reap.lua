@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box and its receipts
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         receipts_before  receipts of before that id are too old
 --         known_before_ms  whoever was neither seen nor registered nor expected since then is forgotten, but for whom an
 --                          admin has registered

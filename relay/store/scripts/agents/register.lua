@@ -5,7 +5,7 @@
 -- Uses shard
 --
 -- KEYS  SHARD
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address
 --         changes       a JSON object
 --         first         a JSON object: what a new registration begins with

@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, then its dead-letter box and its receipts, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address, priorities, force
 --         by            who wants it
 -- Returns {outbox entry or "", its fields, "removed" | "not_empty" | "unknown" | "more"}, the last when it must be called again

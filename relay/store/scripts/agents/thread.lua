@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane of the recipient's mailbox
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         thread key
 --         lane index    where to go on; 1 at first
 --         after         and behind which stream id; "" for the lane's beginning

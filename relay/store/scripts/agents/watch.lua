@@ -3,7 +3,7 @@
 -- Uses shard
 --
 -- KEYS  SHARD
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address, watcher, lease_ms
 -- Returns "watching" | "busy", the second while an exclusive session serves the mailbox
 

@@ -1,7 +1,8 @@
 -- shard: what every script shares: the names of a shard's keys, and the books that a transition keeps.
 --
 -- Scripts that say `-- Uses shard` have this text put before them. Their KEYS begin with the SHARD keys below,
--- in this order, and go on with what the script's own header says. ARGV[1] is one msgpack array.
+-- in this order, and go on with what the script's own header says. ARGV[1] is one msgpack array: the CALL values below,
+-- and then those of the script's own header.
 --
 -- SHARD  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
 --        2 ids           HASH    message key -> entry handle, of what is in a mailbox
@@ -29,6 +30,13 @@
 --       24 shadows       ZSET    what blocked senders believe to wait, as shadows.lua has it; all scores 0
 --       25 shadowed      HASH    address -> how many shadows it has, and the bytes of their payloads
 --       26 pushes        HASH    address -> session with credits, how many it has left, how many messages were pushed to it
+--
+-- CALL   1 now_ms       the time by the instance's clock
+--        2 instance     who calls
+--        3 events_max   about how many entries stay in the event log
+--        4 ended_ms     for how long a bucket of `ended` is kept
+--        5 publish      PUBLISH, or SPUBLISH on a Cluster
+--        6 wake_prefix  the channel of an instance, without its name
 --
 -- A message key is `tenant \t to \t from \t id`; a head is that and `\t type \t thread \t priority \t bytes`.
 -- opts are `seq \t accepted_at \t expires_at \t not_before \t max_attempts \t ack_timeout_ms \t receipt \t request \t timed \t via`,
@@ -364,7 +372,7 @@ local function flush()
   return sent, fields
 end
 
--- open: every call begins with the same seven values; returns the rest.
+-- open: reads the CALL values; returns the rest.
 local function open()
   local call = cmsgpack.unpack(ARGV[1])
   book.now_ms, book.instance, book.events_max, book.ended_ms, book.publish, book.wake_prefix = unpack(call, 1, 6)

@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         seqs_ms       how long a bucket of sequence numbers is kept
 --         window_ms     the dedup window
 --         ttl_ms        the relay's TTL, which is also the time of a bucket

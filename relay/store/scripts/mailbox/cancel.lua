@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address, message key
 --         by            who wants it
 -- Returns "cancelled" | "held" | "not_found"

@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27 dead  STREAM  the dead-letter box
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         after         behind which entry to go on; "" for the beginning
 --         limit         how many
 --         with_body     whether bodies are wanted

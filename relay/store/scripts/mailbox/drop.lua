@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27 dead  STREAM  the dead-letter box
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address
 --         by            who wants it
 --         entries       ids in the dead-letter box

@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         limit         how many entries of a lane are looked at in this call
 --         mailboxes     each {address, priorities}
 -- Returns {outbox entry or "", its fields, ended} with ended per mailbox {how many were ended, 1 if more may be due else 0}

@@ -5,7 +5,7 @@
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         exchange, part
 --         dead_max      how many a dead-letter box holds
 --         mailboxes     each {address, priorities, session, backlog_end, retry, delay_ms or -1, reason, reason as JSON,

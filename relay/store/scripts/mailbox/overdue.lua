@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         dead_max      how many a dead-letter box holds
 --         mailboxes     each {address, priorities, members}, where members is
 --                       {kind, lane index, stream id, kind, …} and kind is "hold" | "park" | "ttl" | "bury" | "shadow"

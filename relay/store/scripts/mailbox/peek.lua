@@ -5,7 +5,7 @@
 -- KEYS  SHARD
 --       27 paused  HASH  see states
 --       28+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address       whose mailbox it is
 --         lane index    where to go on
 --         after         and behind which stream id; "" for the lane's beginning

@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, then the dead-letter box, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address, priorities, max_messages, max_bytes, ttl_ms
 --         by            who wants it
 --         entries       ids in the dead-letter box

@@ -6,7 +6,7 @@
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`, highest first
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         exchange, part
 --         mailboxes     each {address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types, credits_max, after}, where
 --                       room         how many messages it may be given, and room_bytes about how many bytes, but one at least

@@ -5,7 +5,7 @@
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
 --       28+ per mailbox: one STREAM per lane, in the order of its `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         exchange, part
 --         mailboxes     each {address, priorities, session, extend_ms, entries}, where
 --                       entries is {lane index, stream id, attempt or 0 for any, lane index, …}

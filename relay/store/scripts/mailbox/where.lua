@@ -5,7 +5,7 @@
 -- KEYS  SHARD
 --       27 paused  HASH  see states
 --       28+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         message key
 -- Returns {"queued" | "held" | "delayed", entry, attempt, accepted_at, why, until_ms or -1, holder or "", held since or -1,
 --         max_attempts or 0}

@@ -8,7 +8,7 @@
 --       27 task   HASH  to, thread, turn:<task>, watch:<instance>; by recipient: part:<origin> <to>, end <to>, ended <to>
 --       28 tasks  ZSET  the requester's tasks: below 0 those that have ended, by when; above it the others, by when they expire
 --       29 sizes  HASH  task id -> bytes kept with it; "" -> of all the requester's tasks
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         requester, task id
 --         fields        {name, value, …}
 --         has_ended     whether the task has ended with this

@@ -6,7 +6,7 @@
 --       27 forwarded         SET  origins that have arrived; the current bucket
 --       28 forwarded_before  SET  the same, the bucket before
 --       29+ per sender: receipts waiting for it, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         forwarded_ms  how long a bucket of origins is kept
 --         receipts_max  how many entries wait for one sender at most; for more a tenth is dropped, the oldest, and how
 --                       many receipts that were stands in an entry of its own: count 0, receipts "", dropped

@@ -7,7 +7,7 @@
 --       27 calls  HASH  see fence
 --       28 parts  HASH  count and bytes of the parts that were kept so far
 --       29+ one STREAM per lane, in the order of `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         exchange, part
 --         address, priorities, session, backlog_end,
 --         lane index, stream id, attempt or 0 for any,

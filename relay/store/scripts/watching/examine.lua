@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27 box  STREAM  the lane
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         address, priority
 --         after         behind which stream id to go on; "" for the beginning
 --         limit         how many entries to look at

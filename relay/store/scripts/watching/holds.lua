@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         most          holders of a lane that are told
 --         mailboxes     each {address, priorities}
 -- Returns per mailbox {session, how many it holds of the lane, ms since it last took, handle of the oldest, for how many ms it holds that, …}

@@ -3,7 +3,7 @@
 -- Uses shard
 --
 -- KEYS  SHARD
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         probed        the instance
 --         token         what it is to answer
 -- Returns how many heard it

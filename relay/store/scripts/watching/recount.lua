@@ -5,7 +5,7 @@
 --
 -- KEYS  SHARD
 --       27+ per agent: its dead-letter box, STREAM
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         addresses     every agent on the roster
 -- Returns those on the roster that were not named: then nothing is counted, for their dead letters would be left out
 

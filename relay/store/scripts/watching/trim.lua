@@ -4,7 +4,7 @@
 --
 -- KEYS  SHARD
 --       27 archived  STRING  up to which entry the events are archived; not there without an archive
--- ARGV  1 now_ms, instance, events_max, ended_ms, publish, wake_prefix,
+-- ARGV  CALL
 --         keep          how many entries stay
 -- Returns {cut, of these not archived}
 
