@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.store.record.receipt_lines import JSON_BYTES, as_json, delivered_line
-from relay.store.redis.scripts import script
 
 ALICE = "acme/alice"
 AT_MS = 1_700_000_000_000
@@ -96,7 +95,3 @@ def test_the_json_of_a_receipt_is_no_longer_than_it_is_taken_for(receipt: dict[s
     line = a_line(receipt)
 
     assert len(as_json(a_run(line), ALICE)) <= len(line.encode()) + len(ALICE) + JSON_BYTES
-
-
-def test_instances_and_scripts_take_the_json_for_equally_long() -> None:
-    assert f"\nlocal JSON_BYTES = {JSON_BYTES} " in script("ack").text.decode()

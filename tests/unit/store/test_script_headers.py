@@ -248,10 +248,3 @@ def test_the_flags_come_before_what_is_put_before_a_script(name: str) -> None:
 
     assert text.startswith(FILES[name].partition("\n")[0] + "\n")
     assert text.count("#!lua") == 1
-
-
-def test_lanes_are_the_same_on_both_sides() -> None:
-    lanes = re.search(r"^local ALL_LANES = '(\d+)'", code("shard"), re.MULTILINE)
-
-    assert lanes is not None
-    assert lanes[1] == keys_module.ALL_LANES
