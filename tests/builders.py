@@ -25,7 +25,7 @@ from relay.store.record.draft import Draft
 from relay.store.record.events import columns_of
 from relay.store.record.receipt_lines import as_json
 from relay.store.record.taken import Taken
-from relay.store.redis.encoder import ScriptEncoder
+from relay.store.redis.encoder import ScriptEncoder, keyed_packet
 from relay.store.redis.scripts import script
 from relay.store.store import Store, open_store
 from tests.clusters import Cluster
@@ -347,6 +347,10 @@ class Desk:
     async def call(self, name: str, address: str, before: list[Any], mailbox: list[Any], dead: bool = False) -> Any:
         """One script that is carried out once, on all lanes of one mailbox, past the wrappers."""
         return await self.store.pipeline.reply(self.packet(name, address, before, mailbox, dead, self.next_exchange()))
+
+    async def run(self, name: str, key: str, *values: str | bytes | int) -> Any:
+        """One script of one key, past the wrappers."""
+        return await self.store.pipeline.reply(keyed_packet(script(name), key, *values))
 
     def next_exchange(self) -> int:
         """The number of the exchange in which a call goes out that is made now."""

@@ -20,6 +20,9 @@ USES = re.compile(r"^-- Uses (.+)$", re.MULTILINE)
 INCLUDED = {part.strip() for text in FILES.values() for found in USES.findall(text) for part in found.split(",")}
 TRANSITIONS = sorted(path.stem for path in FOLDER.rglob("*.lua") if path.parent.name != "lib")
 
+TESTS = Path(__file__).parents[2] / "integration" / "scripts"
+LEAVING = {"enrol", "index", "recount"}  # they only bring older data up to date
+
 STRING = re.compile(r"'((?:[^'\\]|\\.)*)'")
 OUTCOME_LINE = re.compile(r"\breturn\b|\bresults\[|\brefused\[|\bbecame\[|\btaken\[|\bword = |\bgiven, room = ")
 WORD = re.compile(r"[a-z][a-z_]+")
@@ -92,6 +95,14 @@ def listed_keys(text: str) -> list[tuple[int, str, str]]:
 def test_every_script_is_loaded_and_every_loaded_script_is_there() -> None:
     assert sorted(SCRIPTS) == TRANSITIONS
     assert {path.stem for path in FOLDER.glob("lib/*.lua")} == INCLUDED
+
+
+@pytest.mark.parametrize("name", sorted(set(TRANSITIONS) - LEAVING))
+def test_a_script_is_tested_on_a_real_server_in_a_file_of_its_name(name: str) -> None:
+    file = TESTS / f"test_{name}.py"
+
+    assert file.exists()
+    assert file.read_text().startswith(f'"""{name}: ')
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)

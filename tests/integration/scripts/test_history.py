@@ -1,4 +1,4 @@
-"""History: looks into the event logs are whole, in order, of one tenant, and bounded."""
+"""history: looks into the event logs are whole, in order, of one tenant, and bounded."""
 
 import math
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The store goes back in time: whoever was promised something notices, says it once, and no number is used twice."""
+"""regress: the store goes back in time. Whoever was promised something notices, says it once, and reuses no number."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
