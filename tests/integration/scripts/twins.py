@@ -124,14 +124,15 @@ class Twin:
 
     async def ack(self, acks: list[tuple[str, list[str]]]) -> list[dict[str, str]]:
         """Of each of these sessions what it holds, or held, all in one exchange."""
-        answers = [self._ack(self.holders[name], entries) for name, entries in acks]
+        # Acks in lanes are never plain, and would cut the exchange into calls, each of which has a pace of its own.
+        may_be_plain = self.is_plain and not any("p" in entry for _, entries in acks for entry in entries)
+        answers = [self._ack(self.holders[name], entries, may_be_plain) for name, entries in acks]
         return await asyncio.wait_for(asyncio.gather(*answers), WAIT_S)
 
-    def _ack(self, holder: Holder, entries: list[str]) -> "asyncio.Future[Refusals]":
+    def _ack(self, holder: Holder, entries: list[str], may_be_plain: bool) -> "asyncio.Future[Refusals]":
         answer: asyncio.Future[Refusals] = asyncio.get_running_loop().create_future()
         known = holder.stale | holder.held
         rows = [known[entry] for entry in entries]
-        is_at_hand = self.is_plain and not any("p" in row.entry for row in rows)
 
         def answered(refusals: Refusals | None) -> None:
             assert refusals is not None
@@ -145,7 +146,7 @@ class Twin:
             *("ack", holder.puller.address, holder.puller.name, [row.entry for row in rows], answered),
             backlog_end=holder.puller.backlog_end,
             timed=holder.puller.ack_timeout_ms > 0,
-            rows=rows if is_at_hand else None,
+            rows=rows if may_be_plain else None,
         )
         self.desk.store.settling.settle(settlement)
         return answer
