@@ -21,8 +21,6 @@ class Reaper:
 
     async def reap_shard(self, store: Store, shard: int, now_ms: int) -> int:
         """Returns how many sessions were ended."""
-        if not await store.roster.is_counted(shard):
-            await store.roster.build(shard)
         dead = await _dead(store, shard, now_ms)
         cursor = "0" if dead else self._sessions.get(shard, "0")
         cursor, ended = await end_some(store, shard, now_ms, cursor)

@@ -176,7 +176,7 @@ class Keys:
         return self.tag(shard) + "shadows"
 
     def sums(self, shard: int) -> str:
-        """HASH: tenant, what -> how much it has: messages, bytes, dead, online. Also `counted`, and `regressed`."""
+        """HASH: tenant, what -> how much it has: messages, bytes, dead, online. Also `regressed`."""
         return self.tag(shard) + "sums"
 
     def task(self, requester: str, task_id: str) -> str:

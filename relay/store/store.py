@@ -58,8 +58,8 @@ SCRIPTS = (
     *("accept_plain", "ack_plain", "accept", "take", "ack", "nack", "release", "touch", "reply", "cancel", "forward"),
     *("join", "leave", "register", "block", "thread", "spend", "expire", "overdue", "reap"),
     *("where", "peek", "watch", "describe", "remove", "revive", "answer"),
-    *("lease", "renew", "follow", "trim", "drop", "enrol", "recount", "claim", "appear"),
-    *("dead", "index", "history", "reach", "record", "keep", "examine"),
+    *("lease", "renew", "follow", "trim", "drop", "claim", "appear"),
+    *("dead", "history", "reach", "record", "keep", "examine"),
     *("raise", "count", "holds", "probe", "pause", "limit", "unread"),
     *("kept", "regress", "tell"),
 )
@@ -101,7 +101,7 @@ class Store:
         self.snapshots = Snapshots(self.pipeline, self.keys, settings)
         self.presence = Presence(self.pipeline, encoder, self.receipts)
         self.agents = Agents(self.pipeline, encoder, self.receipts)
-        self.roster = Roster(self.pipeline, encoder)
+        self.roster = Roster(self.pipeline, self.keys)
         self.rates = Rates(self.pipeline, encoder)
         self.expiry = Expiry(self.pipeline, encoder, self.receipts)
         self.overdue = Overdue(self.pipeline, encoder, self.receipts)

@@ -6,7 +6,6 @@ from relay.store.agents import roster
 from relay.store.agents.roster import Sums
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
-from workers.reaper import Reaper
 
 NOTHING = Sums(0, 0, 0, 0, 0)
 
@@ -148,46 +147,6 @@ async def test_the_oldest_mail_is_not_looked_for_behind_that_of_many_others(
 
     assert await desk.store.roster.oldest_ms("acme") is None
     assert await desk.store.roster.oldest_ms("other") == NOON_MS
-
-
-@pytest.mark.parametrize("again", [False, True])
-async def test_data_from_before_the_roster_come_onto_it_with_the_reaper(desk: Desk, again: bool) -> None:
-    bob = await desk.join()
-    sent = await desk.send_one(a_message("dies", payload="four"))
-    await desk.take_one(bob)
-    await desk.nack(bob, sent.entry, retry=False)
-    await desk.send(a_message("1", payload="four", thread="t"), a_message("2", to="other/x", payload="four"))
-    for key in (desk.keys.roster(0), desk.keys.sums(0), desk.keys.threads(0)):
-        desk.redis.delete(key)
-    if again:
-        await desk.store.roster.build(0)
-
-    await Reaper().reap_shard(desk.store, 0, desk.clock.now_ms())
-
-    assert desk.roster() == [BOB, "other/x"]
-    assert desk.sums() == {"messages": 1, "bytes": 6, "dead": 1, "online": 1}
-    assert desk.sums("other/x") == {"messages": 1, "bytes": 6}
-    assert await desk.store.roster.is_counted(0)
-    assert (await desk.store.agents.thread_state(ALICE, BOB, "t")).pending == 1
-
-
-async def test_what_dies_while_older_data_are_counted_is_counted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    bob = await desk.join()
-    sent = await desk.send_one(a_message("dies"))
-    await desk.take_one(bob)
-    enrol = desk.store.roster._enrol
-
-    async def enrol_before_it_dies(shard: int, addresses: list[str]) -> None:
-        await enrol(shard, addresses)
-        monkeypatch.undo()
-        await desk.nack(bob, sent.entry, retry=False)
-        await desk.send_one(a_message("late", to="other/y"))
-
-    monkeypatch.setattr(desk.store.roster, "_enrol", enrol_before_it_dies)
-    await desk.store.roster.build(0)
-
-    assert desk.sums() == {"dead": 1, "online": 1}
-    assert desk.sums("other/y")["messages"] == 1
 
 
 async def test_names_are_spread_over_shards(make_desk: MakeDesk) -> None:

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from relay.store import readable
-from relay.store.redis.encoder import ScriptEncoder
+from relay.store.keys import Keys
 from relay.store.redis.pipeline import CommandPipeline
-from relay.store.redis.scripts import script
 
-ENROL_AT_ONCE = 200
+SUMS_AT_ONCE = 200
 OLDEST_AT_ONCE = 100
 MOST_OLDER = (
     1_000  # mailboxes of other tenants in a shard that may have waited longer before the look for one's own ends
@@ -39,10 +38,9 @@ class Sums:
 class Roster:
     """Agents that are registered or have mail, by shard, in the order of their names."""
 
-    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder) -> None:
+    def __init__(self, pipeline: CommandPipeline, keys: Keys) -> None:
         self._pipeline = pipeline
-        self._encoder = encoder
-        self._keys = encoder.keys
+        self._keys = keys
 
     async def page(self, shard: int, tenant: str, after: str, limit: int) -> list[str]:
         """The next agents of a tenant in one shard; `after` is one of them, or empty."""
@@ -90,7 +88,7 @@ class Roster:
         by_tenant: dict[str, dict[str, int]] = {}
         for shard in range(self._keys.shards):
             seen: dict[bytes, bytes] = {}
-            async for fields in self._pages("HSCAN", self._keys.sums(shard)):
+            async for fields in self._pages(self._keys.sums(shard)):
                 seen |= fields
             for tenant, what, count in readable.readable(self._keys.sums(shard), seen.items(), _read_sum):
                 if what:
@@ -117,61 +115,10 @@ class Roster:
                 break
         return None
 
-    # -- data that are older than the roster
-
-    async def is_counted(self, shard: int) -> bool:
-        is_there: int = await self._pipeline.command("HEXISTS", self._keys.sums(shard), "counted")
-        return is_there == 1
-
-    async def build(self, shard: int) -> None:
-        """Enrols the agents of older data, counts what they have and indexes their threads. Idempotent."""
-        known: set[str] = set()
-        async for addresses in self._names("HSCAN", self._keys.agents(shard)):
-            known.update(addresses)
-            await self._enrol(shard, addresses)
-        async for addresses in self._names("ZSCAN", self._keys.waiting(shard)):
-            known.update(addresses)
-            await self._enrol(shard, addresses)
-            for address in addresses:
-                await self._index(shard, address)
-        while others := await self._recount(shard, sorted(known)):
-            known.update(others)
-
-    async def _enrol(self, shard: int, addresses: list[str]) -> None:
-        await self._pipeline.reply(self._encoder.packet(script("enrol"), shard, [addresses]))
-
-    async def _recount(self, shard: int, addresses: list[str]) -> list[str]:
-        """Counts what these and all others have; not if there are agents that were not named, which it returns."""
-        keys = [self._keys.dead(address) for address in addresses]
-        packet = self._encoder.packet(script("recount"), shard, [addresses], keys=keys)
-        others: list[bytes] = await self._pipeline.reply(packet)
-        named = readable.names(self._keys.roster(shard), others)
-        if others and not named:  # the roster is an index: what is nobody's name is taken off it, or nothing is counted
-            await self._pipeline.command("ZREM", self._keys.roster(shard), *others)
-            return await self._recount(shard, addresses)
-        return named
-
-    async def _index(self, shard: int, address: str) -> None:
-        lane, after = 1, ""
-        while lane:
-            packet = self._encoder.packet(
-                script("index"),
-                shard,
-                [lane, after],
-                keys=self._keys.boxes(address),
-            )
-            lane, behind = await self._pipeline.reply(packet)
-            after = behind.decode()
-
-    async def _names(self, command: str, key: str) -> AsyncIterator[list[str]]:
-        """Pages of the names in a hash or a sorted set; some may come twice."""
-        async for fields in self._pages(command, key):
-            yield readable.names(key, fields)
-
-    async def _pages(self, command: str, key: str) -> AsyncIterator[dict[bytes, bytes]]:
+    async def _pages(self, key: str) -> AsyncIterator[dict[bytes, bytes]]:
         cursor = b""
         while cursor != b"0":
-            cursor, flat = await self._pipeline.command(command, key, cursor or b"0", "COUNT", ENROL_AT_ONCE)
+            cursor, flat = await self._pipeline.command("HSCAN", key, cursor or b"0", "COUNT", SUMS_AT_ONCE)
             if flat:
                 yield {flat[n]: flat[n + 1] for n in range(0, len(flat), 2)}
 

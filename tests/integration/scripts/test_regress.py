@@ -140,18 +140,6 @@ async def test_no_number_of_a_thread_is_used_twice(server: RealServer, desk: Des
     assert (await desk.send_one(a_message("m-5"))).values[1] == GENERATION + 3
 
 
-async def test_no_number_is_used_twice_though_all_is_counted_anew(server: RealServer, desk: Desk) -> None:
-    await desk.send_one(a_message("m-1"))
-    server.back_up()
-    await desk.send_one(a_message("m-2"))
-
-    server.go_back()
-    await desk.store.meta.check()
-    await desk.store.roster.build(0)
-
-    assert (await desk.send_one(a_message("m-3"))).values[1] == GENERATION + 1
-
-
 async def test_a_thread_that_nobody_used_since_goes_on_where_its_numbers_will(server: RealServer, desk: Desk) -> None:
     server.back_up()
     await desk.send_one(a_message("m-1"))

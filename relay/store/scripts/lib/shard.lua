@@ -26,7 +26,7 @@
 --       20 totals        HASH    how -> how many messages have ended so, other than by ack
 --       21 roster        ZSET    address of every agent that is registered or has mail; all scores 0, so in order of names
 --       22 threads       ZSET    thread key, sequence number of what waits and has a thread; all scores 0
---       23 sums          HASH    tenant, what -> how much: messages, bytes, dead, online; `counted` once older data are in it, `regressed` as regress.lua says
+--       23 sums          HASH    tenant, what -> how much: messages, bytes, dead, online; `regressed` as regress.lua says
 --       24 shadows       ZSET    what blocked senders believe to wait, as shadows.lua has it; all scores 0
 --       25 shadowed      HASH    address -> how many shadows it has, and the bytes of their payloads
 --       26 pushes        HASH    address -> session with credits, how many it has left, how many messages were pushed to it
