@@ -1,6 +1,5 @@
 """What the audit reads from the live store: ends after the archive's position, and stuck outbox entries."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -74,7 +73,7 @@ def _late(name: str, value: str, where: str) -> Iterator[Late]:
     if name == "receipts":
         sender, _, receipts = value.split("\t", 2)
         tenant, _, name = sender.partition("/")
-        for id, to, told in _told_as_json(receipts) if receipts.startswith("{") else _told(receipts):
+        for id, to, told in _told(receipts):
             yield tenant, to, name, id, f"{where}: the receipt ({told}) has not left"
     else:
         requester, address, request_id, *_ = value.split("\t")
@@ -88,9 +87,3 @@ def _told(receipts: str) -> Iterator[Told]:
     for line in lines:
         id, to, _, _, attempt, state, *_ = (line + "\t\t\t\t").split("\t")
         yield id, to, f"{state or 'delivered'} at {at_ms}, attempt {attempt or 1}"
-
-
-def _told_as_json(receipts: str) -> Iterator[Told]:
-    """As an earlier release left them."""
-    for one in json.loads(f"[{receipts}]"):
-        yield one["id"], one["to"].partition("/")[2], f"{one['state']} at {one['at_ms']}, attempt {one['attempt']}"

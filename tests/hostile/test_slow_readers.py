@@ -115,8 +115,8 @@ async def test_mailboxes_that_are_not_read_stay_in_the_store(alice: Room) -> Non
 
 async def test_receipts_that_are_not_read_stay_in_the_store(alice: Room) -> None:
     room = alice
-    one = json.dumps({"id": "m", "to": room.address("bob"), "state": "delivered", "reason": "x" * 1_000})
-    fields = {"count": 4, "receipts": ",".join([one] * 4)}
+    one = f'm\tbob\t5\t\t3\tdead\t"{"x" * 1_000}"'
+    fields = {"count": 4, "receipts": "\n".join(["7", *[one] * 4])}
     with room.redis.pipeline() as pipe:
         for _ in range(2_000):
             pipe.xadd(room.keys.receipts(room.address("deaf")), fields)  # type: ignore[arg-type]

@@ -108,22 +108,6 @@ async def test_a_dead_letters_receipt_says_whether_the_message_waited_for_the_se
     assert found == [("early", "dead", True), ("late", "dead", False)]
 
 
-async def test_receipts_that_an_earlier_release_has_left_as_json_arrive(room: Room) -> None:
-    alice = await room.agent("alice")
-    shard = room.keys.shard(alice.address)
-    session = room.redis.hget(room.keys.presence(shard), alice.address).partition("\t")[0]
-
-    room.redis.xadd(room.keys.receipts(alice.address), {"count": 1, "receipts": '{"id":"in her stream"}'})
-    for id, via in (("in an outbox", {}), ("in an outbox for her session", {"via": session})):
-        room.redis.xadd(room.keys.outbox(shard), {**via, "receipts": f'{alice.address}\t1\t{{"id":"{id}"}}'})
-
-    assert sorted(one["id"] for one in await alice.receipts(3, within_s=30)) == [
-        "in an outbox",
-        "in an outbox for her session",
-        "in her stream",
-    ]
-
-
 async def test_many_receipts_come_once_each_and_in_order(room: Room) -> None:
     alice, bob = await room.agent("alice", at=room.b), await room.agent("bob", window=1_000)
     await alice.sent(*messages(400))

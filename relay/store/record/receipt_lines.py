@@ -3,7 +3,7 @@
 The first line of a run is `at_ms`, which they share. Then each receipt is a line of columns with tabs between:
 id, to, latency_ms, was_stored (1 or nothing), attempt (nothing: 1), state (nothing: delivered), reason (JSON or
 nothing). Empty columns at the end are left out. `to` is a name without its tenant, which is also the sender's.
-ack_plain.py and shard.lua write these lines. An earlier release wrote JSON, with commas between.
+ack_plain.py and shard.lua write these lines.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,6 @@ def in_runs(sender: str, lines: list[str]) -> Iterator[list[str]]:
 
 def as_json(receipts: str, sender: str) -> bytes:
     """Receipts of a sender for a frame, with commas between."""
-    if receipts.startswith("{"):
-        return receipts.encode()
     at_ms, *lines = receipts.split("\n")
     tenant = sender[: sender.index("/") + 1]
     ordinary = _outcome("", "", "", at_ms)

@@ -102,7 +102,7 @@ async def test_a_settlement_that_no_replica_has_is_not_confirmed_and_makes_room(
 REPLY = f'{ALICE}\t{BOB}\task\t{NOON_MS + 60_000}\tend\t2\t"done"'
 
 
-@pytest.mark.parametrize("parcel", [[b"receipts", b'acme/alice\t1\t{"id":"1"}'], [b"reply", REPLY.encode()]])
+@pytest.mark.parametrize("parcel", [[b"receipts", b"acme/alice\t1\t7\n1\tbob\t5"], [b"reply", REPLY.encode()]])
 async def test_what_is_forwarded_stays_in_the_outbox_until_a_replica_has_the_copy(
     master: RealServer, parcel: list[bytes]
 ) -> None:

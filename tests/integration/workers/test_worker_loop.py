@@ -112,7 +112,7 @@ async def test_what_cannot_be_brought_on_does_not_stand_in_the_way_of_the_rest(
     outbox = desk.keys.outbox(0)
     later_ms = desk.clock.now_ms() + 60_000
     desk.redis.xadd(outbox, {"reply": f"{ALICE}\t{BOB}\task\t{later_ms}\tend\t1\t42"}, id="1-1")
-    desk.redis.xadd(outbox, {"receipts": f'{ALICE}\t1\t{{"id":"m-1"}}'}, id="1-2")
+    desk.redis.xadd(outbox, {"receipts": f"{ALICE}\t1\t7\nm-1\tbob\t5"}, id="1-2")
 
     await receipts.forward_shard(desk.store, 0, desk.clock.now_ms())
 

@@ -15,7 +15,8 @@ from relay.telemetry.metrics import Metrics
 
 SESSION = "a1.1"
 AT_MS = 1_700_000_000_000
-PUSHED = PushedReceipts(SESSION, 3, "1-1", "acme/alice", 1, "{}")
+RECEIPT = f"{AT_MS}\nm-1\tbob\t12"
+PUSHED = PushedReceipts(SESSION, 3, "1-1", "acme/alice", 1, RECEIPT)
 
 
 class Stream:
@@ -23,7 +24,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.entries: list[str] = []
-        self.receipts = "{}"  # of each entry
+        self.receipts = RECEIPT  # of each entry
         self.places: dict[str, Place] = {}  # in outboxes, of some entries
         self.is_away = False
         self.exchange_s = 0.0  # how long one takes, while it is busy
@@ -78,7 +79,7 @@ class Client:
         self.reader.confirm(f"{entry}.{SESSION}.{pushed}")
 
 
-def pushed(number: int, receipts: str = "{}") -> PushedReceipts:
+def pushed(number: int, receipts: str = RECEIPT) -> PushedReceipts:
     return PushedReceipts(SESSION, 3, f"{number}-1", "acme/alice", 1, receipts)
 
 
@@ -89,8 +90,8 @@ def cursors(client: Client) -> list[str]:
 async def test_what_is_pushed_in_one_turn_goes_out_in_one_frame_with_one_cursor() -> None:
     client = Client(Stream())
 
-    await client.push(pushed(1, '{"id":"m-1"}'), pushed(2, '{"id":"m-2"}'))
-    await client.push(pushed(3, '{"id":"m-3"}'))
+    await client.push(pushed(1), pushed(2, f"{AT_MS}\nm-2\tbob\t13"))
+    await client.push(pushed(3, f"{AT_MS}\nm-3\tbob\t14"))
 
     frames = [orjson.loads(frame) for frame in client.got]
     assert [[receipt["id"] for receipt in frame["receipts"]] for frame in frames] == [["m-1", "m-2"], ["m-3"]]
@@ -130,7 +131,7 @@ async def test_what_is_pushed_while_the_store_is_busy_waits_for_others_and_not_f
 
 async def test_a_frame_of_pushed_receipts_is_bounded_and_covers_only_what_it_has() -> None:
     client = Client(Stream())
-    large = f'{{"id":"{"x" * FRAME_BYTES}"}}'
+    large = f"{AT_MS}\n{'x' * FRAME_BYTES}\tbob\t12"
 
     await client.push(pushed(1), pushed(2, large), pushed(3))
 
@@ -150,13 +151,12 @@ async def test_what_was_pushed_goes_out_before_what_is_read_from_the_stream_mean
 
 async def test_receipts_that_wait_for_their_frame_count_as_output() -> None:
     client = Client(Stream())
-    line = f"{AT_MS}\nm-1\tbob\t12"
 
-    assert client.reader.push(pushed(1, line))
+    assert client.reader.push(pushed(1))
     waiting = client.reserved
     await asyncio.sleep(0)
 
-    assert (waiting, client.reserved) == (len(as_json(line, "acme/alice")), 0)
+    assert (waiting, client.reserved) == (len(as_json(RECEIPT, "acme/alice")), 0)
 
 
 def test_what_a_failover_brings_back_is_read_and_not_forgotten_unread() -> None:
