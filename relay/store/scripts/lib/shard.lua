@@ -198,12 +198,10 @@ local function end_record(how, entry, attempt)
   return record .. '\t' .. how .. '\t' .. attempt
 end
 
--- parse_end: how a message ended, when, its entry and attempt. The first release kept them in this order.
+-- parse_end: how a message ended, when, its entry and attempt.
 local function parse_end(record)
-  local how, at_ms, entry, attempt = string.match(record, '^(%a+)\t(%d+)\t([^\t]+)\t(%d+)$')
-  if how then return how, tonumber(at_ms), entry, tonumber(attempt) end
   local id, after_ms, rest = string.match(record, '^([^\t]+)\t(%-?%d+)(.*)$')
-  how, attempt = string.match(rest, '^\t(%a+)\t(%d+)$')
+  local how, attempt = string.match(rest, '^\t(%a+)\t(%d+)$')
   return how or 'acked', string.match(id, '^%d+') + after_ms, id, tonumber(attempt or 1)
 end
 
