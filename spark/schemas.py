@@ -11,7 +11,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-EVENT_SCHEMA_VERSION = "e1"  # of the columns below; the logs have them as fields of this name, or leaner as `e2`
+EVENT_SCHEMA_VERSION = "e1"  # of the columns below
 
 # A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are the tab-separated
 # ones of an `e1`, in their order. `stream_ms`-`stream_n` is the entry of the shard's log, `place` the event's place

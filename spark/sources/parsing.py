@@ -21,8 +21,8 @@ LOST = "lost"  # the kind of a row that stands where entries are missing; `reaso
 PLACE_OF_LOST = -1  # before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
 
-_EVENT = pa.schema(list(SCHEMA)[OWN_COLUMNS:])  # the columns of an `e1`
-_FIRST_LINE = pa.schema([SCHEMA.field("at_ms"), SCHEMA.field("instance")])  # and of the lines of an `e2`
+_EVENT = pa.schema(list(SCHEMA)[OWN_COLUMNS:])  # the columns of an event
+_FIRST_LINE = pa.schema([SCHEMA.field("at_ms"), SCHEMA.field("instance")])  # of an entry, above the lines of its events
 _LINE = pa.schema(
     field.with_name("held_ms") if field.name == "taken_at" else field
     for field in _EVENT
@@ -37,49 +37,31 @@ _MEANING = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
 
 def parse(shard: int, entries: Sequence[Entry]) -> pa.RecordBatch:
     """The events of some entries, in their order. Raises StoreError for events of another version."""
-    by_version: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_version.setdefault(_version(shard, entry[1]), []).append(entry)
-    batches = [_batch(shard, version, some) for version, some in by_version.items()]
-    if len(batches) == 1:
-        return batches[0]
-    both = pa.concat_batches(batches)
-    return both.take(pc.sort_indices(both, [(name, "ascending") for name in ("stream_ms", "stream_n", "place")]))
-
-
-def count(fields: list[bytes]) -> int:
-    """How many events an entry has. A text without lines counts as one that cannot be read."""
-    return max(1, fields[1].count(b"\n")) if fields[0] == b"e2" else len(fields) // 2
-
-
-def _version(shard: int, fields: list[bytes]) -> str:
-    if fields[::2] == [b"e2"] or fields.count(b"e1") * 2 == len(fields):
-        return fields[0].decode()
-    other = next(name.decode() for name in fields[::2] if name != b"e1")
-    raise StoreError(f"shard {shard} has events of version {other!r}; this pipeline reads 'e1' and 'e2'")
-
-
-def _batch(shard: int, version: str, entries: list[Entry]) -> pa.RecordBatch:
-    columns_of, mended = (_of_lines, _mended_lines) if version == "e2" else (_of_fields, _mended_fields)
+    for _, fields in entries:
+        _check(shard, fields)
     ids, counts = [entry[0] for entry in entries], [count(entry[1]) for entry in entries]
     owner = pa.array(chain.from_iterable(map(repeat, range(len(ids)), counts)), pa.int32())
     try:
-        columns = columns_of(entries, owner)
+        columns = _of_lines(entries, owner)
     except pa.ArrowInvalid:
-        columns = columns_of([mended(entry) for entry in entries], owner)
+        columns = _of_lines([_mended(entry) for entry in entries], owner)
     places = pa.array(chain.from_iterable(map(range, counts)), pa.int32())
     at, number = (column.take(owner) for column in _columns(b"\n".join(ids), _IDS, "-"))
     return pa.record_batch([_constant(shard, len(owner)), at, number, places, *columns], schema=SCHEMA)
 
 
-def _of_fields(entries: list[Entry], _owner: pa.Array) -> list[pa.Array]:
-    """The columns of events that have a field each."""
-    lines = b"\n".join(chain.from_iterable(fields[1::2] for _, fields in entries))
-    return _plain(_columns(lines, _EVENT, "\t"), lines)
+def count(fields: list[bytes]) -> int:
+    """How many events an entry has. A text without lines counts as one that cannot be read."""
+    return max(1, fields[1].count(b"\n"))
 
 
-def _of_lines(entries: list[Entry], owner: pa.Array) -> list[pa.Array]:
-    """The same of events that have a line each, below one that says when and where."""
+def _check(shard: int, fields: list[bytes]) -> None:
+    if fields[::2] != [b"e2"]:
+        raise StoreError(f"shard {shard} has events of version {fields[0].decode()!r}; this pipeline reads 'e2'")
+
+
+def _of_lines(entries: Sequence[Entry], owner: pa.Array) -> list[pa.Array]:
+    """The columns of events that have a line each, below one that says when and where."""
     firsts, _, rests = zip(*(fields[1].partition(b"\n") for _, fields in entries), strict=True)
     first_lines, lines = (b"\n".join(some) for some in (firsts, rests))
     at_ms, instance = (column.take(owner) for column in _columns(first_lines, _FIRST_LINE, "\t"))
@@ -118,16 +100,11 @@ def _columns(lines: bytes | pa.Buffer, schema: pa.Schema, delimiter: str) -> lis
     return [column.combine_chunks() for column in table.columns]
 
 
-def _mended_fields(entry: Entry) -> Entry:
-    """The entry with an event that says when it was written in the place of each that cannot be read."""
-    at_ms = entry[0].partition(b"-")[0]
-    unreadable = b"\t".join((UNREADABLE.encode(), at_ms, *[b""] * (len(_EVENT) - 2)))
-    lines = [line if b"\n" not in line and _is_readable(line, _EVENT) else unreadable for line in entry[1][1::2]]
-    return entry[0], [word for line in lines for word in (b"e1", line)]
+def _mended(entry: Entry) -> Entry:
+    """The entry with an event that says when it was written in the place of each that cannot be read.
 
-
-def _mended_lines(entry: Entry) -> Entry:
-    """The same of an entry with lines. None of them can be read without the first."""
+    None of them can be read without the first line.
+    """
     first, _, rest = entry[1][1].partition(b"\n")
     has_first = _is_readable(first, _FIRST_LINE)
     unreadable = UNREADABLE.encode() + b"\t" * (len(_LINE) - 1)

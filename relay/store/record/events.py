@@ -49,8 +49,7 @@ class Event(Struct, frozen=True, gc=False):
     def first_delivery(self) -> "Event | None":
         """The delivery that this event ends, if it was the first: that one has no event of its own."""
         fields = self.fields
-        is_lean = not fields["accepted_at"]  # before that was so, every delivery had its event
-        if not is_lean or fields["kind"] not in ENDS_OF_DELIVERY or fields["attempt"] != 1 or not fields["taken_at"]:
+        if fields["kind"] not in ENDS_OF_DELIVERY or fields["attempt"] != 1 or not fields["taken_at"]:
             return None
         # No earlier than the message came: a pending entry's age and the instance's clock may differ by a moment.
         at_ms = max(fields["taken_at"], int(fields["entry"].partition("-")[0]))
@@ -59,8 +58,6 @@ class Event(Struct, frozen=True, gc=False):
     def as_fields(self) -> dict[str, Any]:
         """The event for operators: without empty columns, with full addresses."""
         shown = {name: value for name, value in self.fields.items() if value != ""}
-        if "instance" not in shown and "who" in shown:
-            shown["instance"] = shown["who"].partition(".")[0]
         tenant = shown.pop("tenant", "")
         for name in ("to", "from"):
             if name in shown:
@@ -78,14 +75,14 @@ def doer(who: str, instance: str) -> str:
 def columns_of(fields: list[bytes]) -> Iterator[list[str]]:
     """COLUMNS of each event of an entry. What cannot be read does not have as many.
 
-    An entry has one `e2` with a line per event, or of earlier versions an `e1` per event, whose columns are these.
+    An entry has one `e2` with a line per event.
     """
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         text = value.decode(errors="replace")
         if name == b"e2":
             yield from _columns_of_lines(*text.split("\n"))
         else:
-            yield text.split("\t")
+            yield [text]
 
 
 def _columns_of_lines(first: str, *lines: str) -> Iterator[list[str]]:

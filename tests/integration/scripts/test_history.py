@@ -91,32 +91,12 @@ async def test_no_call_reads_or_returns_more_than_a_page(desk: Desk) -> None:
 
 async def test_an_event_that_cannot_be_read_hides_no_other(desk: Desk) -> None:
     await desk.send_one(a_message("1"))
-    desk.redis.xadd(desk.keys.events(0), {"e1": "accepted\tlate\t\tacme\t"})
-    desk.redis.xadd(desk.keys.events(0), {"e1": "\t".join(["accepted", "x", *[""] * 8, "acme", *[""] * 7])})
+    desk.redis.xadd(desk.keys.events(0), {"e9": "5\ti1\naccepted\tof another version" + "\t" * 6 + "acme"})
     desk.redis.xadd(desk.keys.events(0), {"e2": "late\ti1\naccepted\tx" + "\t" * 6 + "acme"})
     desk.redis.xadd(desk.keys.events(0), {"e2": "5\ti1\n\tacme\naccepted" + "\t" * 12 + "acme\t\t"})
     await desk.send_one(a_message("2"))
 
     assert await all_of(desk, ACME) == ["2 accepted", "1 accepted"]
-
-
-def an_old_event(kind: str, id: str, tenant: str = "acme", attempt: str = "", who: str = "", taken_at: str = "") -> str:
-    """As earlier versions wrote it, in a field of its own."""
-    times = ("", taken_at)
-    head = (tenant, "bob", "alice", id, "", "", "", "")
-    return "\t".join((kind, str(NOON_MS), f"{NOON_MS - 9}-0", "", attempt, who, "", "", *times, *head))
-
-
-async def test_what_an_earlier_version_logged_is_found(desk: Desk) -> None:
-    acked = an_old_event("acked", "1", attempt="1", who="i1.7", taken_at=str(NOON_MS - 4))
-    events = (an_old_event("accepted", "1"), an_old_event("accepted", "x", tenant="other"), acked)
-    desk.redis.execute_command("XADD", desk.keys.events(0), "*", *(word for event in events for word in ("e1", event)))
-    await desk.send_one(a_message("2"))
-
-    assert await all_of(desk, ACME) == ["2 accepted", "1 acked", "1 taken", "1 accepted"]
-    assert await all_of(desk, ACME, limit=1) == ["2 accepted", "1 acked", "1 taken", "1 accepted"]
-    assert await all_of(desk, Wanted("acme", session="i1.7")) == ["1 acked", "1 taken"]
-    assert await all_of(desk, Wanted("acme", message="1", kinds=ACCEPTED)) == ["1 accepted"]
 
 
 async def test_what_a_session_did_is_found_wherever_it_was_logged(desk: Desk, make_desk: MakeDesk) -> None:

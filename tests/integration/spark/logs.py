@@ -5,7 +5,6 @@ from typing import Any
 import redis
 
 from relay.protocol.columns import escape
-from relay.store.record.events import COLUMNS
 from spark.sources.store import Place
 
 NOON_MS = 1_800_000_000_000  # 2027-01-15 08:00 UTC
@@ -23,12 +22,6 @@ def an_event(kind: str = "accepted", **columns: Any) -> str:
     """One event as shard.lua writes it."""
     values = MESSAGE | columns | {"kind": kind}
     return "\t".join(escape(str(values.get(name, ""))) for name in LINE).rstrip("\t")
-
-
-def an_old_event(kind: str = "accepted", **columns: Any) -> str:
-    """One event as earlier versions wrote it, in a field of its own."""
-    values = {"at_ms": NOON_MS} | MESSAGE | columns | {"kind": kind}
-    return "\t".join(escape(str(values.get(name, ""))) for name in COLUMNS)
 
 
 def lines_of(at_ms: int, *events: str) -> str:
@@ -62,14 +55,7 @@ class EventLog:
 
     def add(self, shard: int, *events: str, at_ms: int = NOON_MS) -> str:
         """One entry with these events; its number in the millisecond is the next one."""
-        return self._add(shard, at_ms, "e2", lines_of(at_ms, *events))
-
-    def add_old(self, shard: int, *events: str, at_ms: int = NOON_MS) -> str:
-        """The same, as earlier versions wrote it."""
-        return self._add(shard, at_ms, *(word for event in events for word in ("e1", event)))
-
-    def _add(self, shard: int, at_ms: int, *fields: str) -> str:
-        return str(self.redis.execute_command("XADD", self.key(shard), f"{at_ms}-*", *fields))
+        return str(self.redis.execute_command("XADD", self.key(shard), f"{at_ms}-*", "e2", lines_of(at_ms, *events)))
 
     def fill(self, entries: int, events_per_entry: int = 3, days: int = 1) -> int:
         """Entries over all shards and that many days, ids all different. Returns how many events there are."""

@@ -14,7 +14,7 @@ from spark.schemas import EVENTS
 from spark.sources.events import EventsReader, EventsStreamReader, RelayEvents
 from spark.sources.parsing import OWN_COLUMNS
 from spark.sources.store import StoreError, locate
-from tests.integration.spark.logs import DAY_MS, INSTANCE, NOON_MS, EventLog, an_event, an_old_event
+from tests.integration.spark.logs import DAY_MS, INSTANCE, NOON_MS, EventLog, an_event
 from tests.servers import RealCluster
 
 ALL = ReadAllAvailable()
@@ -61,29 +61,6 @@ def test_an_event_comes_with_every_column_and_its_place(event_log: EventLog, rea
     which = {"kind": "acked", "at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
     times = {"instance": INSTANCE, "accepted_at": None, "taken_at": NOON_MS - 5}
     assert acked == place | which | columns | times
-
-
-def test_an_event_of_an_earlier_version_comes_as_it_is(event_log: EventLog, reader: EventsReader) -> None:
-    columns = {"entry": "5-1", "seq": 7, "attempt": 2, "who": "i.1", "instance": "i", "reason": "late", "type": "job"}
-    times = {"accepted_at": NOON_MS - 9, "taken_at": NOON_MS - 5, "thread": "t", "priority": 3, "bytes": 256}
-    event_log.add_old(1, an_old_event("accepted"), an_old_event("acked", **columns, **times))
-
-    _, acked = read_all(reader)
-
-    place = {"shard": 1, "stream_ms": NOON_MS, "stream_n": 0, "place": 1}
-    which = {"kind": "acked", "at_ms": NOON_MS, "tenant": "acme", "to": "bob", "from": "alice", "id": "m-1"}
-    assert acked == place | which | columns | times
-
-
-def test_a_log_of_two_versions_is_read_in_its_order(event_log: EventLog, reader: EventsReader) -> None:
-    event_log.add_old(0, an_old_event(id="a"), an_old_event(id="b"))
-    event_log.add(0, an_event(id="c"), an_event(id="d"))
-    event_log.add_old(0, an_old_event(id="e"), at_ms=NOON_MS + 1)
-    event_log.add(0, an_event(id="f"), at_ms=NOON_MS + 2)
-
-    found = read_all(reader)
-
-    assert [(row["id"], row["place"]) for row in found] == [("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", 0), ("f", 0)]
 
 
 @pytest.mark.parametrize(
@@ -408,16 +385,3 @@ def test_no_event_is_read_without_its_first_line(reader: EventsReader, event_log
         ("unreadable", None, NOON_MS),
         ("accepted", "c", NOON_MS),
     ]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    ["accepted", an_old_event() + "\tmore", an_old_event(at_ms="soon"), an_old_event().replace("bob", "b\nob")],
-)
-def test_neither_does_one_of_an_earlier_version(reader: EventsReader, event_log: EventLog, bad: str) -> None:
-    event_log.add_old(1, an_old_event(id="a"), bad, an_old_event(id="b"))
-    event_log.add(1, an_event(id="c"))
-
-    found = read_all(reader)
-
-    assert [(row["kind"], row["id"], row["place"]) for row in found] == ONE_OF_FOUR_UNREADABLE

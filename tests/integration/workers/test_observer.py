@@ -6,7 +6,7 @@ import pytest
 
 from relay.store.record.events import columns_of
 from relay.store.watching.observing import Place
-from relay.store.watching.snapshots import ALL_TENANTS, Percentiles, Snapshot
+from relay.store.watching.snapshots import ALL_TENANTS, Snapshot
 from tests.builders import BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 from workers import observer
@@ -38,22 +38,6 @@ async def test_a_round_says_what_happened_and_what_there_is(desk: Desk) -> None:
     assert (snapshot.messages, snapshot.bytes, snapshot.online, snapshot.dead) == (1, 6, 1, 0)
     assert (snapshot.seconds, snapshot.accepted_per_s, snapshot.estimated) == (10, 0.2, False)
     assert snapshot.acked_ms is not None
-
-
-async def test_events_of_an_earlier_version_are_counted(desk: Desk) -> None:
-    at_ms = now_ms()
-    message = "acme\tbob\talice\tm-1"
-    accepted = f"accepted\t{at_ms}\t{at_ms}-0\t1\t\t\ti1\t\t\t\t{message}\tjob\t\t0\t4"
-    acked = f"acked\t{at_ms + 9}\t{at_ms}-0\t\t1\ti1.7\t\t\t\t{at_ms + 4}\t{message}\t\t\t\t"
-    desk.redis.execute_command("XADD", desk.keys.events(0), "*", "e1", accepted, "e1", acked)
-    await desk.send(a_message("m-2"))
-
-    count = await observe(desk.store, 0, now_ms())
-
-    (snapshot,) = await history(desk)
-    assert count == 3
-    assert snapshot.counts == {"accepted": 2, "acked": 1, "taken": 1}
-    assert snapshot.acked_ms == Percentiles(9, 9, 9)
 
 
 async def test_no_event_is_counted_twice_and_none_is_left_out(desk: Desk) -> None:

@@ -1,6 +1,6 @@
 """Tallies: what events add up to."""
 
-from relay.store.record.events import COLUMNS, columns_of
+from relay.store.record.events import COLUMNS
 from relay.store.watching.snapshots import Percentiles
 from workers.tallies import MOST_NOTABLE, AgentTally, Latencies, Tallies
 
@@ -102,17 +102,6 @@ def test_a_clock_is_judged_by_its_quickest_event() -> None:
         tallies.add(0, AT_MS + behind_ms, accepted())
 
     assert tallies.clocks == {"i1": 300}
-
-
-def test_every_version_of_an_event_adds_up_to_the_same() -> None:
-    message = "acme\tbob\talice\tm-1"
-    old = f"acked\t{AT_MS + 30}\t{AT_MS}-0\t\t1\ti1.7\t\t\t\t{AT_MS + 10}\t{message}\t\t\t\t"
-    new = f"{AT_MS + 30}\ti1\nacked\t{AT_MS}-0\t\t1\t.7\t\t20\t{message}"
-
-    before, now = tallied(*columns_of([b"e1", old.encode()])), tallied(*columns_of([b"e2", new.encode()]))
-
-    assert before.tenants["acme"].sessions == now.tenants["acme"].sessions
-    assert now.tenants["acme"].sessions["i1.7"].slowest_ms == 20
 
 
 def test_what_cannot_be_read_hides_nothing() -> None:

@@ -1,8 +1,7 @@
 #!lua flags=no-writes
 -- history: what of one tenant stands in a shard's event log, newest or oldest first, a page at a time.
 --
--- KEYS  1 events  STREAM  every transition, one entry per call, its field `e2` has a line per event; of earlier versions a field
---                         `e1` for each
+-- KEYS  1 events  STREAM  every transition, one entry per call, its field `e2` has a line per event
 -- ARGV  1 command    XREVRANGE for newest first, XRANGE for oldest first
 --       2 first      where the look begins, as that command understands it
 --       3 last       and where it ends
@@ -12,7 +11,7 @@
 --       7 who        "" or who did it
 --       8+ words     what must stand in a column of an event: the tenant first, the rarest last
 -- A page goes on to the end of a millisecond, so it ends with a whole millisecond: what is left of the log is read from the next one on.
--- Returns {the last millisecond of the page, "" at the end of the look, rows} with rows {id, field, value, …}: an entry without
+-- Returns {the last millisecond of the page, "" at the end of the look, rows} with rows {id, field, value}: an entry without
 --         the events that are not wanted; one that has no others is left out
 
 local events = KEYS[1]
@@ -57,11 +56,6 @@ local function lines_of(value)
   return lines[2] and table.concat(lines, '\n')
 end
 
-local function wanted_of(field, value)
-  if field == 'e2' then return lines_of(value) end
-  return is_wanted(value, '\t' .. who .. '\t') and value
-end
-
 local rows, read, own, at_ms = {}, 0, 0, nil
 while true do
   local found = redis.call(command, events, first, last, 'COUNT', STEP)
@@ -69,18 +63,13 @@ while true do
     local its_ms = string.match(entry[1], '^%d+')
     if (read >= most_bytes or own >= own_bytes) and its_ms ~= at_ms then return {at_ms, rows} end
     at_ms, first = its_ms, '(' .. entry[1]
-    local row = {entry[1]}
-    for n = 1, #entry[2], 2 do
-      local field, value = entry[2][n], entry[2][n + 1]
-      local wanted = wanted_of(field, value)
-      read = read + #value
-      if wanted then
-        row[#row + 1] = field
-        row[#row + 1] = wanted
-        own = own + #wanted
-      end
+    local field, value = unpack(entry[2])
+    local wanted = field == 'e2' and lines_of(value)
+    read = read + #value
+    if wanted then
+      rows[#rows + 1] = {entry[1], field, wanted}
+      own = own + #wanted
     end
-    if #row > 1 then rows[#rows + 1] = row end
   end
   if #found < STEP then return {'', rows} end
 end
