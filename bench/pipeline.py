@@ -60,7 +60,7 @@ def fill(client: redis.Redis, prefix: str, events: int) -> None:
             for entry in range(start, min(start + FILL_AT_ONCE, events // EVENTS_PER_ENTRY)):
                 key = f"{prefix}:{{s{entry % SHARDS:02d}}}:events"
                 lines = an_entry(chance, entry)
-                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", "e2", lines)  # type: ignore[no-untyped-call]
+                pipeline.execute_command("XADD", key, f"{START_MS + entry}-0", "e1", lines)  # type: ignore[no-untyped-call]
             pipeline.execute()
 
 

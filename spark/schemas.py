@@ -11,11 +11,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-EVENT_SCHEMA_VERSION = "e1"  # of the columns below
+EVENT_SCHEMA_VERSION = "e1"  # of the columns below; the field of the logs has the same name
 
-# A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are the tab-separated
-# ones of an `e1`, in their order. `stream_ms`-`stream_n` is the entry of the shard's log, `place` the event's place
-# in it. Where entries were trimmed before they were read, a row of kind `lost` says in `reason` how many are missing.
+# A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are those that
+# relay/store/record/events.py reads from a log, in their order. `stream_ms`-`stream_n` is the entry of the shard's
+# log, `place` the event's place in it. Where entries were trimmed before they were read, a row of kind `lost` says in
+# `reason` how many are missing.
 EVENTS = StructType(
     [
         StructField("shard", IntegerType(), False),

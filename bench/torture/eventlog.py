@@ -99,7 +99,7 @@ def place(entry: str) -> tuple[int, int]:
 def _entries(client: Client, name: str, after: str) -> Iterator[tuple[str, str]]:
     """Entries with their lines: all events of a script call are in one field."""
     while rows := client.xrange(name, after, "+", PAGE):
-        yield from ((id, fields["e2"]) for id, fields in rows)
+        yield from ((id, fields["e1"]) for id, fields in rows)
         after = f"({rows[-1][0]}"
 
 

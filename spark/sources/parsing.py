@@ -56,8 +56,8 @@ def count(fields: list[bytes]) -> int:
 
 
 def _check(shard: int, fields: list[bytes]) -> None:
-    if fields[::2] != [b"e2"]:
-        raise StoreError(f"shard {shard} has events of version {fields[0].decode()!r}; this pipeline reads 'e2'")
+    if fields[::2] != [b"e1"]:
+        raise StoreError(f"shard {shard} has events of version {fields[0].decode()!r}; this pipeline reads 'e1'")
 
 
 def _of_lines(entries: Sequence[Entry], owner: pa.Array) -> list[pa.Array]:
@@ -109,7 +109,7 @@ def _mended(entry: Entry) -> Entry:
     has_first = _is_readable(first, _FIRST_LINE)
     unreadable = UNREADABLE.encode() + b"\t" * (len(_LINE) - 1)
     mended = [line if has_first and _is_readable(_filled_up(line), _LINE) else unreadable for line in rest.split(b"\n")]
-    return entry[0], [b"e2", b"\n".join((first if has_first else entry[0].partition(b"-")[0] + b"\t", *mended))]
+    return entry[0], [b"e1", b"\n".join((first if has_first else entry[0].partition(b"-")[0] + b"\t", *mended))]
 
 
 def _is_readable(line: bytes | pa.Buffer, schema: pa.Schema) -> bool:

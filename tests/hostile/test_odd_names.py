@@ -62,7 +62,7 @@ async def test_a_record_that_cannot_be_read_hides_no_other(room: Room) -> None:
     shard = room.keys.shard(address)
     room.redis.hset(room.keys.seen(shard), address, "4.5035996273705e+15\tnever")
     unreadable = f"nacked\tnot\t{room.tenant}\tbob\tan event\nat all"  # the store cannot tell, and hands it out
-    room.redis.execute_command("XADD", room.keys.events(shard), "*", "e2", f"5\ti1\n{unreadable}")
+    room.redis.execute_command("XADD", room.keys.events(shard), "*", "e1", f"5\ti1\n{unreadable}")
     ((_, letter),) = room.redis.xrange(room.keys.dead(address))
     history = "1\t2\tw1\n.ab\tbroken\nalso\n" + letter["history"]
     room.redis.xadd(room.keys.dead(address), letter | {"history": history})

@@ -14,7 +14,7 @@ async def test_all_events_of_a_call_are_lines_of_one_field(desk: Desk) -> None:
     first, second = await desk.send(a_message("m-1", thread="t"), a_message("m-2", type="job", payload="four"))
 
     assert last_entry(desk) == [
-        *("e2", f"{NOON_MS}\t{desk.store.instance}"),
+        *("e1", f"{NOON_MS}\t{desk.store.instance}"),
         f"accepted\t{first.entry}\t1\t\t\t\t\tacme\tbob\talice\tm-1\t\tt\t0\t7",
         f"accepted\t{second.entry}\t1\t\t\t\t\tacme\tbob\talice\tm-2\tjob\t\t0\t6",
     ]
@@ -30,8 +30,8 @@ async def test_a_served_mailbox_has_the_same_events_on_the_short_way(desk: Desk)
 
     session = bob.name.removeprefix(desk.store.instance)
     first = f"{NOON_MS}\t{desk.store.instance}"
-    assert accepted == ["e2", first, f"accepted\t{sent.entry}\t1\t\t\t\t\tacme\tbob\talice\tm-1\tjob\t\t0\t7"]
-    assert last_entry(desk) == ["e2", first, f"acked\t{sent.entry}\t\t1\t{session}\t\t30\tacme\tbob\talice\tm-1"]
+    assert accepted == ["e1", first, f"accepted\t{sent.entry}\t1\t\t\t\t\tacme\tbob\talice\tm-1\tjob\t\t0\t7"]
+    assert last_entry(desk) == ["e1", first, f"acked\t{sent.entry}\t\t1\t{session}\t\t30\tacme\tbob\talice\tm-1"]
 
 
 async def test_no_delivery_was_held_for_less_than_no_time(desk: Desk) -> None:

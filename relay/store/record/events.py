@@ -75,11 +75,11 @@ def doer(who: str, instance: str) -> str:
 def columns_of(fields: list[bytes]) -> Iterator[list[str]]:
     """COLUMNS of each event of an entry. What cannot be read does not have as many.
 
-    An entry has one `e2` with a line per event.
+    An entry has one `e1` with a line per event.
     """
     for name, value in zip(fields[::2], fields[1::2], strict=True):
         text = value.decode(errors="replace")
-        if name == b"e2":
+        if name == b"e1":
             yield from _columns_of_lines(*text.split("\n"))
         else:
             yield [text]

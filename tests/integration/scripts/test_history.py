@@ -92,8 +92,8 @@ async def test_no_call_reads_or_returns_more_than_a_page(desk: Desk) -> None:
 async def test_an_event_that_cannot_be_read_hides_no_other(desk: Desk) -> None:
     await desk.send_one(a_message("1"))
     desk.redis.xadd(desk.keys.events(0), {"e9": "5\ti1\naccepted\tof another version" + "\t" * 6 + "acme"})
-    desk.redis.xadd(desk.keys.events(0), {"e2": "late\ti1\naccepted\tx" + "\t" * 6 + "acme"})
-    desk.redis.xadd(desk.keys.events(0), {"e2": "5\ti1\n\tacme\naccepted" + "\t" * 12 + "acme\t\t"})
+    desk.redis.xadd(desk.keys.events(0), {"e1": "late\ti1\naccepted\tx" + "\t" * 6 + "acme"})
+    desk.redis.xadd(desk.keys.events(0), {"e1": "5\ti1\n\tacme\naccepted" + "\t" * 12 + "acme\t\t"})
     await desk.send_one(a_message("2"))
 
     assert await all_of(desk, ACME) == ["2 accepted", "1 accepted"]

@@ -55,7 +55,7 @@ class EventLog:
 
     def add(self, shard: int, *events: str, at_ms: int = NOON_MS) -> str:
         """One entry with these events; its number in the millisecond is the next one."""
-        return str(self.redis.execute_command("XADD", self.key(shard), f"{at_ms}-*", "e2", lines_of(at_ms, *events)))
+        return str(self.redis.execute_command("XADD", self.key(shard), f"{at_ms}-*", "e1", lines_of(at_ms, *events)))
 
     def fill(self, entries: int, events_per_entry: int = 3, days: int = 1) -> int:
         """Entries over all shards and that many days, ids all different. Returns how many events there are."""
@@ -64,7 +64,7 @@ class EventLog:
                 at_ms = NOON_MS + n * days * DAY_MS // entries
                 events = [an_event(id=f"m-{n}-{place}", seq=n) for place in range(events_per_entry)]
                 pipeline.execute_command(
-                    "XADD", self.key(n % self.shards), f"{at_ms}-{n}", "e2", lines_of(at_ms, *events)
+                    "XADD", self.key(n % self.shards), f"{at_ms}-{n}", "e1", lines_of(at_ms, *events)
                 )
             pipeline.execute()
         return entries * events_per_entry

@@ -169,7 +169,7 @@ def test_what_a_task_cannot_do_has_a_clear_cause(spark: SparkSession, event_log:
     with pytest.raises(StreamingQueryException) as failed:
         run(spark, event_log, tmp_path)
 
-    assert clear_cause(failed.value) == "shard 0 has events of version 'e3'; this pipeline reads 'e2'"
+    assert clear_cause(failed.value) == "shard 0 has events of version 'e3'; this pipeline reads 'e1'"
 
 
 def run_until_killed(event_log: EventLog, folder: Path, point: str) -> int:

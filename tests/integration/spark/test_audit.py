@@ -159,10 +159,10 @@ def test_one_error_of_each_kind_is_found_among_many_good_messages_and_nothing_el
 def log_of(client: redis.Redis, shard: int, *events: dict[str, Any]) -> None:
     """Writes what the relay would to the end of a shard's log: the archive's last entry, and these."""
     key = f"relay:{{s{shard:02d}}}:events"
-    client.xadd(key, {"e2": SWEPT}, id="1-1")
+    client.xadd(key, {"e1": SWEPT}, id="1-1")
     for event in events:
         line = "\t".join("" if event.get(name) is None else str(event[name]) for name in LINE)
-        client.xadd(key, {"e2": lines_of(event["at_ms"], line)}, id=f"{event['at_ms'] + DAY_S * 1_000}-0")
+        client.xadd(key, {"e1": lines_of(event["at_ms"], line)}, id=f"{event['at_ms'] + DAY_S * 1_000}-0")
 
 
 def leave_receipt(client: redis.Redis, shard: int, receipt: str) -> None:
@@ -247,7 +247,7 @@ def test_without_a_store_a_dump_proves_a_loss_only_if_the_log_reaches_past_it(au
 def test_a_trimmed_log_is_said_in_the_evidence(audit: Audit, client: redis.Redis, tmp_path: Path) -> None:
     write_archive(tmp_path, a_life(("accepted", 0)))
     write_dump(tmp_path)
-    client.xadd("relay:{s00}:events", {"e2": SWEPT}, id=f"{NOON_MS + DAY_S * 1_000}-0")
+    client.xadd("relay:{s00}:events", {"e1": SWEPT}, id=f"{NOON_MS + DAY_S * 1_000}-0")
 
     _, books = audit("--archive", tmp_path, "--mailboxes", tmp_path)
 

@@ -352,7 +352,7 @@ ONE_OF_FOUR_UNREADABLE = [("accepted", "a", 0), ("unreadable", None, 1), ("accep
 def test_a_text_without_lines_is_an_event_that_cannot_be_read(
     reader: EventsReader, event_log: EventLog, text: str
 ) -> None:
-    event_log.redis.xadd(event_log.key(1), {"e2": text}, id=f"{NOON_MS}-1")
+    event_log.redis.xadd(event_log.key(1), {"e1": text}, id=f"{NOON_MS}-1")
     event_log.add(1, an_event(id="a"))
 
     found = read_all(reader)
@@ -374,7 +374,7 @@ def test_an_event_that_cannot_be_read_is_counted_and_hides_no_other(
 
 def test_no_event_is_read_without_its_first_line(reader: EventsReader, event_log: EventLog) -> None:
     event_log.redis.xadd(
-        event_log.key(1), {"e2": f"soon\ti1\n{an_event(id='a')}\n{an_event(id='b')}"}, id=f"{NOON_MS}-1"
+        event_log.key(1), {"e1": f"soon\ti1\n{an_event(id='a')}\n{an_event(id='b')}"}, id=f"{NOON_MS}-1"
     )
     event_log.add(1, an_event(id="c"))
 

@@ -19,7 +19,7 @@ async def desk(make_desk: MakeDesk) -> Desk:
 def write(desk: Desk, shard: int, entries: int, size: int = 1_000) -> list[str]:
     with desk.redis.pipeline(transaction=False) as pipeline:
         for _ in range(entries):
-            pipeline.xadd(desk.keys.events(shard), {"e2": "x" * size})
+            pipeline.xadd(desk.keys.events(shard), {"e1": "x" * size})
         return [str(entry) for entry in pipeline.execute()]
 
 

@@ -16,7 +16,7 @@ async def desk(make_desk: MakeDesk) -> Desk:
 
 
 def add_event(desk: Desk, hours_ago: int) -> str:
-    return str(desk.redis.xadd(desk.keys.events(0), {"e2": "…"}, id=f"{NOON_MS - hours_ago * HOUR_MS}-5"))
+    return str(desk.redis.xadd(desk.keys.events(0), {"e1": "…"}, id=f"{NOON_MS - hours_ago * HOUR_MS}-5"))
 
 
 def ages(desk: Desk) -> list[int]:

@@ -16,7 +16,7 @@ class OneLog:
     """A server with the log of one shard."""
 
     def __init__(self, *values: str) -> None:
-        self._rows = [(f"{n}-0", {"e2": value}) for n, value in enumerate(values, 1)]
+        self._rows = [(f"{n}-0", {"e1": value}) for n, value in enumerate(values, 1)]
 
     def scan_iter(self, **_: Any) -> Iterator[str]:
         yield "relay:{s00}:events"

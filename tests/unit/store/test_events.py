@@ -9,7 +9,7 @@ INSTANCE = "80474b79a9"
 
 
 def an_entry(*lines: str, first: str = f"{AT_MS}\t{INSTANCE}") -> list[bytes]:
-    return [b"e2", "\n".join((first, *lines)).encode()]
+    return [b"e1", "\n".join((first, *lines)).encode()]
 
 
 def read(fields: list[bytes]) -> list[dict[str, object]]:

@@ -4,7 +4,7 @@
 -- in this order, and go on with what the script's own header says. ARGV[1] is one msgpack array: the CALL values below,
 -- and then those of the script's own header.
 --
--- SHARD  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
+-- SHARD  1 events        STREAM  every transition, one entry per call, its field `e1` has a line per event
 --        2 ids           HASH    message key -> entry handle, of what is in a mailbox
 --        3 ended         HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --        4 ended_before  HASH    the same, the bucket before
@@ -47,7 +47,7 @@
 -- delivery that few messages have. Its handle is its stream id, and `p<priority>` above 0.
 -- In the outbox, receipts are a field `sender \t count \t at_ms` and a line for each:
 -- `id \t to \t latency_ms \t was_stored \t attempt \t state \t reason`, as receipt_lines.py says.
--- The first line of an `e2` is `at_ms \t instance`. The others are `kind \t entry \t seq \t attempt \t who \t reason \t held_ms`
+-- The first line of an `e1` is `at_ms \t instance`. The others are `kind \t entry \t seq \t attempt \t who \t reason \t held_ms`
 -- and a head, without the empty columns at their end.
 
 local events, ids, ended, ended_before, seqs, seqs_before, bytes, lanes, waiting, due, presence, instances, blocks,
@@ -360,7 +360,7 @@ local function flush()
   if #fields > MOST_UNPACKED then fields = {unpack(fields, 1, MOST_UNPACKED)} end
   for first, last in parts(book.events) do
     local lines = table.concat(book.events, '\n', first, last)
-    book.logged = redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', 'e2', book.first_line .. lines)
+    book.logged = redis.call('XADD', events, 'MAXLEN', '~', book.events_max, '*', 'e1', book.first_line .. lines)
   end
   for instance, lines in pairs(book.wakes) do
     local heard_by = redis.call(book.publish, book.wake_prefix .. instance, table.concat(lines, '\n'))

@@ -6,7 +6,7 @@
 -- Not on a full server: it only adds.
 -- Uses numbering
 --
--- KEYS  1 events        STREAM  every transition, one entry per call, its field `e2` has a line per event
+-- KEYS  1 events        STREAM  every transition, one entry per call, its field `e1` has a line per event
 --       2 ids           HASH    message key -> entry handle, of what is in a mailbox
 --       3 ended         HASH    message key -> how it ended; the current bucket of the dedup window
 --       4 ended_before  HASH    the same, the bucket before
@@ -219,7 +219,7 @@ if #new_ids > 0 then
   if #new_threads > 0 then redis.call('ZADD', threads, unpack(new_threads)) end
   if #new_pushes > 0 then redis.call('HSET', pushes, unpack(new_pushes)) end
   if #ended_pushes > 0 then redis.call('HDEL', pushes, unpack(ended_pushes)) end
-  logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', table.concat(noted, '\n'))
+  logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e1', table.concat(noted, '\n'))
 end
 for n = TIMED + 1, TIMED + 2 * timed, 2 do
   local message = tonumber(ARGV[n])

@@ -5,7 +5,7 @@
 -- Uses exchanges
 --
 -- KEYS  1 calls     HASH    instance -> the record of its last exchange here; see exchanges
---       2 events    STREAM  every transition, one entry per call, its field `e2` has a line per event
+--       2 events    STREAM  every transition, one entry per call, its field `e1` has a line per event
 --       3 ids       HASH    message key -> entry handle, of what is in a mailbox
 --       4 ended     HASH    message key -> how it ended, see end_record; the current bucket of the dedup window
 --       5 bytes     HASH    address -> payload bytes in its mailbox
@@ -124,7 +124,7 @@ for n = 1, entries do records[2 * n - 1], records[2 * n] = ARGV[KEY + n], ARGV[R
 redis.call('HDEL', ids, unpack(ARGV, KEY + 1, KEY + entries))
 redis.call('HSET', ended, unpack(records))
 redis.call('PEXPIRE', ended, ended_ms, 'NX')
-local logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e2', lines)
+local logged = redis.call('XADD', events, 'MAXLEN', '~', events_max, '*', 'e1', lines)
 if dues ~= '0' then redis.call('ZREM', due, unpack(ARGV, DUE + 1, DUE + dues)) end
 if in_threads ~= '0' then redis.call('ZREM', threads, unpack(ARGV, THREAD + 1, THREAD + in_threads)) end
 if redis.call('EXISTS', failures) == 1 then

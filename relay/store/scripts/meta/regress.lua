@@ -47,7 +47,7 @@ if is_before(ARGV[NEWEST], said) then return {tonumber(times), kept, ARGV[first]
 times = math.max(times, known_times)
 kept = newest_until('(' .. ARGV[first])
 local text = string.format('%s\t%s\nregressed\t%s\t\t\t\t%s\t\t', now_ms, instance, kept, ARGV[NEWEST])
-said = redis.call('XADD', events, 'MAXLEN', '~', events_max, next_id(ARGV[NEWEST]), 'e2', text)
+said = redis.call('XADD', events, 'MAXLEN', '~', events_max, next_id(ARGV[NEWEST]), 'e1', text)
 redis.call('HSET', sums, 'regressed', string.format('%.0f\t%s\t%s', times + 1, said, kept))
 redis.call('UNLINK', seqs, seqs_before)
 return {times + 1, kept, ARGV[first], lost}

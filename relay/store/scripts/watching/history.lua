@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- history: what of one tenant stands in a shard's event log, newest or oldest first, a page at a time.
 --
--- KEYS  1 events  STREAM  every transition, one entry per call, its field `e2` has a line per event
+-- KEYS  1 events  STREAM  every transition, one entry per call, its field `e1` has a line per event
 -- ARGV  1 command    XREVRANGE for newest first, XRANGE for oldest first
 --       2 first      where the look begins, as that command understands it
 --       3 last       and where it ends
@@ -64,7 +64,7 @@ while true do
     if (read >= most_bytes or own >= own_bytes) and its_ms ~= at_ms then return {at_ms, rows} end
     at_ms, first = its_ms, '(' .. entry[1]
     local field, value = unpack(entry[2])
-    local wanted = field == 'e2' and lines_of(value)
+    local wanted = field == 'e1' and lines_of(value)
     read = read + #value
     if wanted then
       rows[#rows + 1] = {entry[1], field, wanted}
