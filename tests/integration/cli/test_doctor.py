@@ -11,6 +11,7 @@ import redis
 from relay.doctor.examine import Examined, examine
 from relay.doctor.finding import Finding
 from relay.settings import Settings
+from relay.store.keys import SCHEMA
 from relay.store.store import open_store
 from relay.store.watching import checkup
 from tests.builders import ALICE, BOB, NOON_MS, Desk, a_message, open_desk
@@ -174,7 +175,7 @@ async def other_shards(patient: Patient) -> None:
 
 
 async def other_schema(patient: Patient) -> None:
-    patient.redis.hset(patient.keys.meta, "schema", "0")
+    patient.redis.hset(patient.keys.meta, "schema", str(SCHEMA + 2))
 
 
 async def full_of_dead_letters(patient: Patient) -> None:

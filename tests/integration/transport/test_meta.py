@@ -6,6 +6,7 @@ import pytest
 
 from relay.errors import ConfigurationError
 from relay.settings import Settings
+from relay.store import keys, meta
 from relay.store.meta import Safety
 from relay.store.store import open_store
 from tests.builders import Desk
@@ -61,7 +62,15 @@ async def test_eviction_is_seen_on_a_server_that_hides_its_settings() -> None:
     assert "noeviction" in safety.reason
 
 
-@pytest.mark.parametrize(("found", "left"), [("1", "2"), ("2", "2"), ("3", "3")])
+@pytest.fixture
+def fifth_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this relay one that has releases before it."""
+    for module in (keys, meta):
+        monkeypatch.setattr(module, "SCHEMA", 5)
+
+
+@pytest.mark.usefixtures("fifth_release")
+@pytest.mark.parametrize(("found", "left"), [("4", "5"), ("5", "5"), ("6", "6")])
 async def test_a_relay_works_beside_those_of_the_release_before_and_after(desk: Desk, found: str, left: str) -> None:
     desk.redis.hset(desk.keys.meta, mapping={"schema": found, "shards": 1, "epoch": "e"})
 
@@ -70,7 +79,8 @@ async def test_a_relay_works_beside_those_of_the_release_before_and_after(desk: 
     assert desk.redis.hget(desk.keys.meta, "schema") == left
 
 
-@pytest.mark.parametrize("found", ["0", "4", "-1", "x"])
+@pytest.mark.usefixtures("fifth_release")
+@pytest.mark.parametrize("found", ["3", "7", "-5", "x"])
 async def test_a_store_of_another_age_is_refused(desk: Desk, found: str) -> None:
     desk.redis.hset(desk.keys.meta, mapping={"schema": found, "shards": 1, "epoch": "e"})
 
