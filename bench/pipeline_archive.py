@@ -1,6 +1,7 @@
 """An archive of the events of a company that never was, by day, as the archive job writes it."""
 
 from binascii import crc32
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from bench.pipeline_company import DAY_MS, TYPES, Company, Messages, Numbers, So
 UNTIL_MS = 1_799_971_200_000  # a midnight
 SHARDS = 64
 SESSIONS_A_DAY = 2
+THREADS = (None, *(f"thread-{n}" for n in range(1, 20)))
 UNHELD = ("accepted", "cancelled", "expired")  # what happens to messages that no session holds
 
 
@@ -44,7 +46,7 @@ def _write_days(folder: Path, table: pa.Table, days: Numbers) -> None:
 
 
 def _messages_table(company: Company) -> pa.Table:
-    groups = company.events()
+    groups = [some for some in company.events() if (some.kind, some.attempt) != ("taken", 1)]
     messages = company.messages
     of = np.concatenate([some.of for some in groups])
     sizes = [len(some.of) for some in groups]
@@ -53,27 +55,27 @@ def _messages_table(company: Company) -> pa.Table:
     kinds = np.repeat(np.arange(len(groups)), sizes)
     is_held = np.isin(kinds, [n for n, some in enumerate(groups) if some.kind not in UNHELD])
     to = messages.to[of]
+    is_told = kinds != [some.kind for some in groups].index("accepted")  # what does not change, by the first event
     return pa.table(
         {
             "shard": pa.array(_shards(company)[to]),
             "kind": _words([some.kind for some in groups], kinds),
             "at_ms": at_ms,
             "entry": _entries(messages).take(of),
-            "seq": messages.seq[of],
+            "seq": pa.array(messages.seq[of], mask=is_told),
             "attempt": np.repeat([some.attempt for some in groups], sizes).astype(np.int32),
             "who": pc.if_else(is_held, _sessions(company, to, at_ms), ""),
             "instance": _words(["a1", "b2"], of % 2),
             "reason": _words([some.reason for some in groups], kinds),
-            "accepted_at": messages.accepted_at[of],
             "taken_at": pa.array(taken_at, mask=taken_at < 0),
             "tenant": _words([tenant for tenant, _ in company.agents], to),
             "to": _words([name for _, name in company.agents], to),
             "from": _words([name for _, name in company.agents], messages.sender[of]),
             "id": pc.binary_join_element_wise("m", pa.array(of).cast(pa.string()), "-"),
-            "type": _words(list(TYPES), messages.type[of]),
-            "thread": _words(["", *(f"thread-{n}" for n in range(1, 20))], messages.thread[of]),
-            "priority": messages.priority[of].astype(np.int32),
-            "bytes": messages.bytes[of],
+            "type": pc.if_else(is_told, None, _words(list(TYPES), messages.type[of])),
+            "thread": pc.if_else(is_told, None, _words(THREADS, messages.thread[of])),
+            "priority": pa.array(messages.priority[of].astype(np.int32), mask=is_told),
+            "bytes": pa.array(messages.bytes[of], mask=is_told),
         }
     )
 
@@ -98,7 +100,6 @@ def _sessions_table(company: Company) -> pa.Table:
             "who": _sessions(company, to, at_ms),
             "instance": _words(["a1", "b2"], to % 2),
             "reason": _words(["exclusive", "closed"], is_end),
-            "accepted_at": nothing.cast(pa.int64()),
             "taken_at": nothing.cast(pa.int64()),
             "tenant": _words([tenant for tenant, _ in company.agents], to),
             "to": _words([name for _, name in company.agents], to),
@@ -131,5 +132,5 @@ def _entries(messages: Messages) -> Any:
     return pc.binary_join_element_wise(ids, lanes, "")
 
 
-def _words(words: list[str], numbers: npt.NDArray[Any]) -> Any:
+def _words(words: Sequence[str | None], numbers: npt.NDArray[Any]) -> Any:
     return pa.array(words).take(pa.array(numbers))

@@ -19,21 +19,29 @@ from spark.transforms import exceptions
 from spark.transforms.books import edges, totals
 from spark.transforms.hours import hourly_counts
 from spark.transforms.latency import percentiles_by, spans
-from spark.transforms.lives import beginnings_and_ends, lives
+from spark.transforms.lives import beginnings_and_ends, lives, with_first_deliveries, with_types
 from spark.transforms.sequences import holes, numbered
 
-MESSAGES = {"2 million": 650_000, "8 million": 2_600_000}
+MESSAGES = {"2 million": 960_000, "8 million": 3_840_000}
 AGENTS = 50
 TTL_MS = 7 * 86_400_000
-LIFE = 'tenant, "to", "from", id, entry, shard, type, thread'
+LIFE = 'tenant, "to", "from", id, entry, shard'
+ACCEPTED_AT = "split_part(entry, '-', 1)::bigint"
+ENDS_A_FIRST = "attempt = 1 and taken_at is not null and kind in ('acked', 'nacked', 'released', 'overdue', 'expired')"
 
 
 def counts_an_hour(events: DataFrame) -> DataFrame:
-    return events.transform(hourly_counts)
+    known = events.transform(with_first_deliveries)
+    return known.transform(with_types(known.transform(lives))).transform(hourly_counts)
 
 
 def percentiles(events: DataFrame) -> DataFrame:
-    return events.transform(lives).transform(spans).transform(percentiles_by("tenant", "agent", "type", "hour"))
+    return (
+        events.transform(with_first_deliveries)
+        .transform(lives)
+        .transform(spans)
+        .transform(percentiles_by("tenant", "agent", "type", "hour"))
+    )
 
 
 def balance(events: DataFrame) -> DataFrame:
@@ -46,16 +54,23 @@ def gaps(events: DataFrame) -> DataFrame:
 
 
 # The same questions in SQL; `events` is the archive.
-COUNTS_AN_HOUR = """
+COUNTS_AN_HOUR = f"""
+    with known as (
+      select tenant, "to", entry, kind, at_ms, bytes from events
+      union all
+      select tenant, "to", entry, 'taken', taken_at, null from events where {ENDS_A_FIRST}),
+    types as (select tenant, "to", entry, type from events where kind = 'accepted')
     select tenant, "to", type, at_ms // 3600000 as hour,
       count(*) filter (kind = 'accepted'), count(*) filter (kind = 'acked'), count(*) filter (kind = 'expired'),
       count(*) filter (kind = 'dead'), count(*) filter (kind = 'cancelled'), count(*) filter (kind = 'refused'),
       count(*) filter (kind = 'duplicate'), count(*) filter (kind = 'taken'),
       sum(bytes) filter (kind = 'accepted')
-    from events where kind not in ('joined', 'left', 'replaced', 'swept') group by all"""
+    from known left join types using (tenant, "to", entry)
+    where kind not in ('joined', 'left', 'replaced', 'swept') group by all"""
 PERCENTILES = f"""
     with lives as (
-      select {LIFE}, max(accepted_at) as accepted_at, min(at_ms) filter (kind = 'taken') as first_taken_at,
+      select {LIFE}, max(type) as type, {ACCEPTED_AT} as accepted_at,
+        least(min(at_ms) filter (kind = 'taken'), min(taken_at) filter ({ENDS_A_FIRST})) as first_taken_at,
         max(taken_at) filter (kind = 'acked') as last_taken_at, min(at_ms) filter (kind = 'acked') as ended_at
       from events where entry <> '' group by all)
     select tenant, "to", type, ended_at // 3600000 as hour, count(*),
@@ -75,7 +90,7 @@ BALANCE = f"""
     from lives"""
 GAPS = f"""
     with lives as (
-      select {LIFE}, max(seq) as seq, min(accepted_at) as began_ms from events
+      select {LIFE}, max(thread) as thread, max(seq) as seq, {ACCEPTED_AT} as began_ms from events
       where kind in ('accepted', 'acked', 'expired', 'dead', 'cancelled') group by all),
     paused as (select *, began_ms - lag(began_ms) over numbers > {TTL_MS} as after_pause from lives
       window numbers as (partition by tenant, "from", "to", thread order by began_ms, seq)),

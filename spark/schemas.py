@@ -13,7 +13,7 @@ from pyspark.sql.types import (
 
 EVENT_SCHEMA_VERSION = "e1"  # of the columns below; the field of the logs has the same name
 
-# A row is one transition of one message, as the relay's scripts wrote it; the last 18 columns are those that
+# A row is one transition of one message, as the relay's scripts wrote it; the last 17 columns are those that
 # relay/store/record/events.py reads from a log, in their order. `stream_ms`-`stream_n` is the entry of the shard's
 # log, `place` the event's place in it. Where entries were trimmed before they were read, a row of kind `lost` says in
 # `reason` how many are missing.
@@ -31,7 +31,6 @@ EVENTS = StructType(
         StructField("who", StringType()),  # the session or worker
         StructField("instance", StringType()),
         StructField("reason", StringType()),
-        StructField("accepted_at", LongType()),
         StructField("taken_at", LongType()),
         StructField("tenant", StringType()),
         StructField("to", StringType()),

@@ -88,7 +88,6 @@ class Event:
     who: str
     instance: str
     reason: str
-    accepted_at: str
     taken_at: str
     tenant: str
     to: str
@@ -443,7 +442,7 @@ class Desk:
         return {place.partition("\t")[2]: lines for place, lines in found.items()}
 
     def raw_range(self, key: str) -> list[tuple[str, list[str]]]:
-        """A stream as it is. A field may repeat in an entry, which redis-py's own xrange folds into one."""
+        """A stream as the server tells it: the fields of an entry are one flat list."""
         found: list[tuple[str, list[str]]] = self.redis.eval("return redis.call('XRANGE', KEYS[1], '-', '+')", 1, key)
         return found
 

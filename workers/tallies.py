@@ -125,7 +125,7 @@ class Tallies:
         """One event, which stands for `weight` of them."""
         if len(columns) != len(COLUMNS):
             return  # what cannot be read must not hide the rest
-        tenant = self.tenants[columns[10]]
+        tenant = self.tenants[columns[9]]
         kind = columns[0]
         tenant.counts[kind] += weight
         if kind == "acked":
@@ -143,7 +143,7 @@ class Tallies:
 
 
 def _add_to_tenant(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
-    if kind in ENDS_OF_DELIVERY and columns[9]:
+    if kind in ENDS_OF_DELIVERY and columns[8]:
         _end_of_delivery(tally, kind, columns, weight)
     if kind == "accepted":
         _accepted(tally, columns, weight)
@@ -152,17 +152,17 @@ def _add_to_tenant(tally: TenantTally, kind: str, columns: list[str], weight: fl
 
 
 def _accepted(tally: TenantTally, columns: list[str], weight: float) -> None:
-    tally.agents[columns[11]].accepted += weight
-    sender = tally.agents[columns[12]]
+    tally.agents[columns[10]].accepted += weight
+    sender = tally.agents[columns[11]]
     sender.sent += weight
-    size = int(columns[17])
+    size = int(columns[16])
     if size > sender.largest_bytes:
-        sender.largest_bytes, sender.largest_id = size, columns[13]
+        sender.largest_bytes, sender.largest_id = size, columns[12]
 
 
 def _end_of_delivery(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
     """A first delivery has no event of its own: whatever ends it tells when it was taken."""
-    agent, taken_at, at_ms = columns[11], int(columns[9]), int(columns[1])
+    agent, taken_at, at_ms = columns[10], int(columns[8]), int(columns[1])
     session = tally.session(columns[5], agent)
     accepted_at = int(columns[2].partition("-")[0])
     if columns[4] == "1":
@@ -179,7 +179,7 @@ def _end_of_delivery(tally: TenantTally, kind: str, columns: list[str], weight: 
 
 
 def _rare(tally: TenantTally, kind: str, columns: list[str], weight: float) -> None:
-    agent = tally.agents[columns[11]]
+    agent = tally.agents[columns[10]]
     if kind == "refused" and columns[7] == "queue_full":
         agent.refused_full += weight
     elif kind == "expired" and columns[4] in ("", "0"):
@@ -189,7 +189,7 @@ def _rare(tally: TenantTally, kind: str, columns: list[str], weight: float) -> N
     elif kind == "dead":
         agent.dead += weight
     elif kind == "taken":
-        tally.session(columns[5], columns[11]).taken += weight
+        tally.session(columns[5], columns[10]).taken += weight
     if kind in NOTABLE and len(tally.notable) < MOST_NOTABLE:
         tally.notable.append(_notable(columns))
 

@@ -26,7 +26,7 @@ _FIRST_LINE = pa.schema([SCHEMA.field("at_ms"), SCHEMA.field("instance")])  # of
 _LINE = pa.schema(
     field.with_name("held_ms") if field.name == "taken_at" else field
     for field in _EVENT
-    if field.name not in ("at_ms", "instance", "accepted_at")
+    if field.name not in ("at_ms", "instance")
 )
 _MOST_LEFT_OUT = len(_LINE) - _LINE.names.index("tenant") - 1  # the empty columns at the end of a line
 _ENDS = pa.array([b"\t" * (n if n <= _MOST_LEFT_OUT else 99) + b"\n" for n in range(len(_LINE))], pa.binary())
@@ -66,7 +66,7 @@ def _of_lines(entries: Sequence[Entry], owner: pa.Array) -> list[pa.Array]:
     first_lines, lines = (b"\n".join(some) for some in (firsts, rests))
     at_ms, instance = (column.take(owner) for column in _columns(first_lines, _FIRST_LINE, "\t"))
     read = dict(zip(_LINE.names, _columns(_filled_up(lines), _LINE, "\t"), strict=True))
-    read |= {"at_ms": at_ms, "instance": instance, "accepted_at": pa.nulls(len(owner), pa.int64())}
+    read |= {"at_ms": at_ms, "instance": instance}
     read["taken_at"] = pc.subtract(at_ms, read["held_ms"])
     own = pc.starts_with(read["who"], ".")
     read["who"] = pc.if_else(own, pc.binary_join_element_wise(pc.fill_null(instance, ""), read["who"], ""), read["who"])

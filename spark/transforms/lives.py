@@ -29,14 +29,11 @@ def entry_ms() -> Column:
 
 
 def with_first_deliveries(events: DataFrame) -> DataFrame:
-    """Adds the deliveries that have no event of their own: whatever ends a first one tells when it was taken.
-
-    Logs of before that was so have an event for each; there the ends tell accepted_at too.
-    """
-    kind, is_lean = F.col("kind"), F.col("accepted_at").isNull()
+    """Adds the deliveries that have no event of their own: whatever ends a first one tells when it was taken."""
+    kind = F.col("kind")
     ends_a_first = kind.isin(*ENDS_OF_DELIVERY) & (F.col("attempt") == 1) & F.col("taken_at").isNotNull()
     # A pending entry's age and an instance's clock may differ by a moment: nothing is taken before it came.
-    taken = events.where(is_lean & ends_a_first).withColumns(
+    taken = events.where(ends_a_first).withColumns(
         {"kind": F.lit("taken"), "at_ms": F.greatest("taken_at", entry_ms()), "reason": F.lit(None).cast("string")}
     )
     return events.unionByName(taken)
@@ -70,9 +67,7 @@ def lives(events: DataFrame) -> DataFrame:
             F.max("bytes").alias("bytes"),
             F.max("type").alias("type"),
             F.max("thread").alias("thread"),
-            F.coalesce(F.max("accepted_at"), F.max(F.when(begins, F.col("at_ms"))), F.max(entry_ms())).alias(
-                "accepted_at"
-            ),
+            F.coalesce(F.max(F.when(begins, F.col("at_ms"))), F.max(entry_ms())).alias("accepted_at"),
             F.min(F.when(begins, position())).alias("began"),
             F.min(F.when(ends, position())).alias("ended"),
             F.min(F.when(is_taken, F.col("at_ms"))).alias("first_taken_at"),

@@ -8,11 +8,11 @@ from msgspec import Struct
 from relay.protocol.columns import unescape
 
 COLUMNS = (
-    *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "accepted_at", "taken_at"),
+    *("kind", "at_ms", "entry", "seq", "attempt", "who", "instance", "reason", "taken_at"),
     *("tenant", "to", "from", "id", "type", "thread", "priority", "bytes"),
 )
 ESCAPED = frozenset(("who", "reason", "type", "thread"))  # what others may write as they like
-NUMBERS = frozenset(("at_ms", "seq", "attempt", "accepted_at", "taken_at", "priority", "bytes"))
+NUMBERS = frozenset(("at_ms", "seq", "attempt", "taken_at", "priority", "bytes"))
 LATER_EMPTY = ("seq", "type", "thread", "priority", "bytes")  # what only the first event of a message's life has
 FIRST_EVENTS = ("accepted", "revived")
 ENDS_OF_DELIVERY = ("acked", "nacked", "released", "overdue", "expired")
@@ -101,7 +101,7 @@ def _columns_of_line(at_ms: str, instance: str, line: str) -> list[str]:
         who = instance + who
     taken_at = str(int(at_ms) - int(held_ms)) if held_ms else ""
     left_out = _BEHIND_TENANT[len(rest) :]
-    return [kind, at_ms, entry, seq, attempt, who, instance, reason, "", taken_at, tenant, *rest, *left_out]
+    return [kind, at_ms, entry, seq, attempt, who, instance, reason, taken_at, tenant, *rest, *left_out]
 
 
 def parse(position: str, shard: int, columns: list[str]) -> Event:

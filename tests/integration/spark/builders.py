@@ -39,7 +39,7 @@ def an_event(kind: str, at_s: float = 0, **fields: Any) -> Row:
 def a_life(*steps: tuple[str, float], **fields: Any) -> list[Row]:
     """What happens to one entry, each (kind, seconds after noon); it was accepted, or revived, at the first of them."""
     accepted_at = NOON_MS + round(steps[0][1] * 1_000)
-    constant = {"accepted_at": accepted_at, "entry": f"{accepted_at}-0"} | fields
+    constant = {"entry": f"{accepted_at}-0"} | fields
     rows, taken_at = [], None
     for kind, at_s in steps:
         who = "a1.1" if kind in ("taken", "acked", "nacked", "overdue", "released") else ""
@@ -50,10 +50,9 @@ def a_life(*steps: tuple[str, float], **fields: Any) -> list[Row]:
 
 def lean(rows: list[Row]) -> list[Row]:
     """The same as the relay writes it: nothing that an earlier event of the life has, and no first deliveries."""
-    told_once = dict.fromkeys(("seq", "type", "thread", "priority", "bytes", "accepted_at"))
-    begins = ("accepted", "revived")
+    told_once = dict.fromkeys(("seq", "type", "thread", "priority", "bytes"))
     return [
-        row | (dict.fromkeys(("accepted_at",)) if row["kind"] in begins else told_once)
+        row if row["kind"] in ("accepted", "revived", "duplicate", "refused") else row | told_once
         for row in rows
         if (row["kind"], row["attempt"]) != ("taken", 1)
     ]
@@ -82,7 +81,7 @@ def mailboxes_frame(spark: SparkSession, *rows: Row) -> DataFrame:
 
 def write_archive(folder: Path, *rows: list[Row] | Row, dt: str = "2025-10-09", batch: int = 0) -> Path:
     """Adds a batch to an archive, in which what is empty is null."""
-    archived = [{name: None if value == "" else value for name, value in row.items()} for row in _flat(rows)]
+    archived = [{name: None if value == "" else value for name, value in row.items()} for row in lean(_flat(rows))]
     return _write(folder, f"events/dt={dt}/batch={batch}", _table(EVENTS, archived))
 
 

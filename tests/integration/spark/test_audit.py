@@ -94,7 +94,7 @@ def waiting_at_the_end(archive: Path) -> list[dict[str, Any]]:
     events = f"read_parquet('{archive}/events/*/*/*.parquet')"
     ended = f"select tenant, \"to\", entry from {events} where kind in ('acked', 'expired', 'dead', 'cancelled')"
     open_rows = duckdb.sql(
-        f"""select tenant, "to", "from", id, entry, shard, accepted_at from {events}
+        f"""select tenant, "to", "from", id, entry, shard, at_ms as accepted_at from {events}
             where kind = 'accepted' and (tenant, "to", entry) not in ({ended})"""
     )
     return [in_mailbox(**dict(zip(open_rows.columns, row, strict=True))) for row in open_rows.fetchall()]
@@ -326,7 +326,7 @@ def test_what_cannot_be_audited_is_said(
 
 
 def test_an_accept_before_the_archive_is_not_missed(spark: SparkSession) -> None:
-    older = a_life(("taken", 1), ("acked", 2), id="older", accepted_at=NOON_MS - 5, entry=f"{NOON_MS - 5}-0")
+    older = a_life(("taken", 1), ("acked", 2), id="older", entry=f"{NOON_MS - 5}-0")
     newer = a_life(("taken", 3), ("acked", 4), id="newer", entry=f"{NOON_MS + 3_000}-0")
     events = events_frame(spark, an_event("swept"), older, newer)
 
