@@ -44,7 +44,7 @@ def with_types(lives: DataFrame) -> Callable[[DataFrame], DataFrame]:
     known = lives.select(*ENTRY, F.col("type").alias("known_type"))
 
     def add(events: DataFrame) -> DataFrame:
-        typed = F.coalesce("type", "known_type")
+        typed = F.coalesce(F.nullif("type", F.lit("")), "known_type", "type")
         return events.join(known, on=list(ENTRY), how="left").withColumn("type", typed).drop("known_type")
 
     return add

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.pipeline_archive import make_archive
+from bench.pipeline_company import TYPES
 from spark.__main__ import main as run_job
 from spark.jobs.report import main
 from spark.report import charts
@@ -98,7 +99,7 @@ def test_what_events_do_not_repeat_is_known_all_the_same(spark: SparkSession) ->
     ]
     whole = events_frame(spark, *lives_told)
 
-    known = events_frame(spark, *map(lean, lives_told)).transform(with_first_deliveries)
+    known = events_frame(spark, *map(lean, lives_told)).fillna("").transform(with_first_deliveries)
     typed = known.transform(with_types(known.transform(lives)))
 
     for found, told in (
@@ -262,6 +263,12 @@ def test_every_table_is_there_as_parquet(made: Path) -> None:
     assert sum(pq.read_table(made / "hours")["accepted"].to_pylist()) == 3_200
     assert sizes["latency_of_all"] == 1
     assert sizes["latency_of_agents"] == 31
+
+
+def test_deliveries_are_told_by_the_type_that_only_the_accept_has(made: Path) -> None:
+    hours = pq.read_table(made / "hours").to_pylist()
+
+    assert {row["type"] for row in hours if row["delivered"]} == {*TYPES, "job"}
 
 
 def test_the_page_is_well_formed_bounded_and_needs_nothing_else(made: Path) -> None:
