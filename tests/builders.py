@@ -18,6 +18,7 @@ from relay.settings import Settings
 from relay.store.agents.presence import Joined
 from relay.store.clock import Clock
 from relay.store.keys import ALL_LANES
+from relay.store.mailbox.leases import Search
 from relay.store.mailbox.outcomes import AcceptOutcome
 from relay.store.mailbox.settle import ReplyStep, Settlement, failure
 from relay.store.mailbox.take import NotTaken, TakeAnswer, TakeRequest
@@ -62,6 +63,14 @@ def delivered(row: Taken) -> dict[str, Any]:
     """A message as its recipient gets it."""
     fields: dict[str, Any] = orjson.loads(delivery(row))
     return fields
+
+
+def free_search(*types: str) -> Search:
+    """For what a puller looks that need not pay."""
+
+    async def pay(_: int) -> None: ...
+
+    return Search(list(types), pay, lambda _: None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from relay.core.instance.topics import Topics, publication
-from relay.core.intake import not_granted, rate_limited
+from relay.core.intake import not_granted, pay, rate_limited
 from relay.core.session.agent_link import AgentLink
 from relay.core.session.answer_buffer import ReplyBuffer
 from relay.core.session.spending import Spending
@@ -136,9 +137,10 @@ class ControlFrames:
 
     async def _sync(self, sync: Sync) -> None:
         me, peer = self._link.address, self._in_tenant([sync.peer])[0]
+        pay_further = partial(pay, self._store, me)
         sent, received = await asyncio.gather(
-            self._store.agents.thread_state(me, peer, sync.thread),
-            self._store.agents.thread_state(peer, me, sync.thread, for_sender=False),
+            self._store.agents.thread_state(me, peer, sync.thread, pay=pay_further),
+            self._store.agents.thread_state(peer, me, sync.thread, for_sender=False, pay=pay_further),
         )
         self._link.send(
             frame(

@@ -2,12 +2,15 @@
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 from aiohttp import web
 from msgspec import Meta, Raw
 
+from relay.auth import Identity
 from relay.core.instance.instance import Instance
+from relay.core.intake import pay
 from relay.core.lifecycle import note_taken
 from relay.core.session.deliver_frame import delivery
 from relay.errors import (
@@ -26,7 +29,7 @@ from relay.http.routes.settling import settle_entries
 from relay.http.schemas.fields import doc
 from relay.http.schemas.leases import LeasedMessages
 from relay.protocol.message import Short
-from relay.store.mailbox.leases import LockToken
+from relay.store.mailbox.leases import LockToken, Search
 from relay.store.record.taken import Taken
 
 routes = web.RouteTableDef()
@@ -62,10 +65,11 @@ async def lease(request: web.Request) -> web.Response:
     if address == who.address:
         instance.store.agents.appear(address)  # in any tenant: whoever serves a mailbox is known as its owner
     until, asked_ms = who.until(wanted.wait_s), instance.store.clock.now_ms()
-    leased = await _take(request, address, wanted, asked_ms)
+    search = _search(instance, who, wanted.types)
+    leased = await _take(request, address, wanted, search, asked_ms)
     if not leased and wanted.wait_s > 0:
         with request.app[LONG_POLLS].slot(who):
-            leased = await _wait_for_mail(request, address, wanted, asked_ms, until)
+            leased = await _wait_for_mail(request, address, wanted, search, asked_ms, until)
     if leased and has_gone(request):
         instance.spawn(_give_back(instance, address, {row.entry: token for row, token in leased}))
         leased = []
@@ -73,20 +77,28 @@ async def lease(request: web.Request) -> web.Response:
     return json_response({"messages": [_delivery(row, token) for row, token in leased]})
 
 
+def _search(instance: Instance, who: Identity, types: list[str] | None) -> Search | None:
+    """Whoever looks for types pays for what is read of others."""
+    if not types:
+        return None
+    store = instance.store
+    return Search(types, partial(pay, store, who.address), partial(store.rates.give_back, who.address))
+
+
 async def _take(
-    request: web.Request, address: str, wanted: Lease, asked_ms: int, waited: bool = False
+    request: web.Request, address: str, wanted: Lease, search: Search | None, asked_ms: int, waited: bool = False
 ) -> list[tuple[Taken, LockToken]]:
     if request.app[INSTANCE].pauses.stops(address):
         return []
     ack_timeout_ms = max(1, int(wanted.ack_timeout_s * 1_000))
     with reserved(request) as most_bytes:
         return await request.app[INSTANCE].store.leases.take(
-            address, wanted.max, most_bytes, wanted.types or None, ack_timeout_ms, wanted.consumer, asked_ms, waited
+            address, wanted.max, most_bytes, search, ack_timeout_ms, wanted.consumer, asked_ms, waited
         )
 
 
 async def _wait_for_mail(
-    request: web.Request, address: str, wanted: Lease, asked_ms: int, until: float
+    request: web.Request, address: str, wanted: Lease, search: Search | None, asked_ms: int, until: float
 ) -> list[tuple[Taken, LockToken]]:
     """Waits like a session does: registered, woken through the instance's channel, looking again now and then."""
     instance = request.app[INSTANCE]
@@ -96,7 +108,7 @@ async def _wait_for_mail(
             while not instance.draining and not has_gone(request):
                 event.clear()
                 await instance.store.leases.watch(address, watcher, instance.membership.lease_ms)
-                leased = await _take(request, address, wanted, asked_ms, waited=True)
+                leased = await _take(request, address, wanted, search, asked_ms, waited=True)
                 if leased or until <= time.monotonic():
                     return leased
                 await wait_for(event, request, until)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from relay.protocol.columns import escape
 from relay.store import readable
 from relay.store.agents.pauses import Pause
 from relay.store.agents.presence import seen_times
+from relay.store.agents.rates import LIST
 from relay.store.keys import ALL_LANES, pair_key
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
@@ -120,6 +121,9 @@ def _read_registration(value: bytes) -> dict[str, Any]:
 
 def _session(name: bytes, mode: bytes, window: int, holds: int, alive: int) -> SessionInfo:
     return SessionInfo(readable.shown(name), readable.shown(mode), window if window >= 0 else None, holds, alive == 1)
+
+
+Pay = Callable[[int], Awaitable[None]]
 
 
 class Agents:
@@ -254,16 +258,23 @@ class Agents:
             raise Malformed(f"an agent can block at most {MAX_BLOCKS} others")
         return sorted(value.decode().split("\n")) if value else []
 
-    async def thread_state(self, sender: str, recipient: str, thread: str, *, for_sender: bool = True) -> ThreadState:
-        """What was accepted and what is settled of a thread, for the sender or the recipient."""
+    async def thread_state(
+        self, sender: str, recipient: str, thread: str, *, for_sender: bool = True, pay: Pay | None = None
+    ) -> ThreadState:
+        """What was accepted and what is settled of a thread, for the sender or the recipient.
+
+        Messages without a thread are looked for in the mailbox; `pay` is for each further page of it, and may raise."""
         key = f"{pair_key(sender, recipient)}\t{escape(thread)}"
         async with nullcontext() if thread else self._walks:
-            return await self._thread_state(key, recipient, for_sender)
+            return await self._thread_state(key, recipient, for_sender, pay)
 
-    async def _thread_state(self, key: str, recipient: str, for_sender: bool) -> ThreadState:
-        lane, after = 1, ""
+    async def _thread_state(self, key: str, recipient: str, for_sender: bool, pay: Pay | None) -> ThreadState:
+        lane, after, pages = 1, "", 0
         last, pending, firsts = 0, 0, []
         while lane:
+            if pages and pay is not None:
+                await pay(LIST)
+            pages += 1
             packet = self._encoder.packet(
                 script("thread"),
                 self._keys.shard(recipient),

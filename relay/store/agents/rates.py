@@ -22,6 +22,7 @@ ACK = 100  # so whoever acks all that ten senders send at their full rate is not
 SETTLING = {"ack": ACK, "nack": 200, "release": 200, "touch": 200}
 LOOK = 100  # at one thing: a message, a task, an agent; a lease; a name in a question of presence
 LIST = 1_000  # a page of a list, a question about a whole thread, a change of blocks or topics
+SEARCH = 1_000  # what one call of take.lua reads of other types, in a lease with types
 
 Granted = Callable[[int | None, int], None]  # how many (None: the store is away), and in how many ms there is more
 
@@ -67,6 +68,11 @@ class Rates:
             got(count, 0)
             return
         self._wants.put(self._keys.shard(sender), Want(sender, count, price, balance, got))
+
+    def give_back(self, sender: str, amount: int) -> None:
+        """Takes back what was spent in advance and not needed."""
+        if self._per_s and amount > 0:
+            self._balances[sender] = self._balances.get(sender, 0) + amount
 
     def _encode(self, shard: int, wants: list[Want]) -> bytes:
         flat: list[Any] = []

@@ -2,6 +2,7 @@
 
 from relay.store.keys import ALL_LANES
 
+NO_LANES = "0"
 MAX_WIDE = 100_000  # mailboxes that are remembered; forgetting one costs it a second call
 
 
@@ -11,7 +12,7 @@ class Lanes:
 
     def of(self, address: str) -> str:
         """The priorities to name in a call. If the mailbox uses others, the script says so and does nothing."""
-        return ALL_LANES if address in self._wide else "0"
+        return ALL_LANES if address in self._wide else NO_LANES
 
     def widen(self, address: str) -> None:
         """A script has said so."""

@@ -2,13 +2,16 @@
 
 import re
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from msgspec.structs import replace
 
 from relay.errors import Busy, StoreUnavailable
 from relay.protocol.columns import escape
+from relay.store.agents.rates import SEARCH
 from relay.store.callbacks import answer_to
 from relay.store.mailbox.take import NotTaken, TakeAnswer, TakeRequest, TakeResult, Taking
 from relay.store.record.taken import Taken, came_at_ms
@@ -16,6 +19,7 @@ from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
 
+START_OVER_S = 5.0
 PULLER = "http."  # how the consumers of pullers begin; see consumers.lua
 _TOKEN = re.compile(r"([1-9]\d{0,8})\.(\d{1,15})\.([0-9p-]{1,64})\.(http\.[!-~]{1,150})")
 
@@ -54,6 +58,41 @@ class LockToken:
         return cls(int(match[1]), int(match[2]), entry, match[4])
 
 
+class Search:
+    """A puller's look for messages of some types. It pays for what it reads of others, call by call.
+
+    While it waits for mail it goes on where it was, so that no wake makes it read a whole mailbox again. Every
+    `START_OVER_S` it begins at the front: what others gave back is there."""
+
+    def __init__(
+        self, types: list[str], pay: Callable[[int], Awaitable[None]], give_back: Callable[[int], None]
+    ) -> None:
+        self.types = [escape(kind) for kind in types]
+        self._pay = pay  # raises RateLimited
+        self._give_back = give_back
+        self._place = ""  # behind which the last call looked
+        self._began = 0.0
+
+    def begin(self, may_go_on: bool) -> str:
+        """Behind which place to look."""
+        now = time.monotonic()
+        if not may_go_on or now - self._began >= START_OVER_S:
+            self._place, self._began = "", now
+        return self._place
+
+    async def carry_out(self, look: Callable[[], Awaitable[TakeResult]], place: str) -> TakeResult:
+        """One call, paid in advance. Raises RateLimited, Busy or StoreUnavailable."""
+        self._place = place
+        await self._pay(SEARCH)
+        spent = 0
+        try:
+            result = await look()
+            spent = SEARCH * result.passed // 1_000
+        finally:
+            self._give_back(SEARCH - spent)
+        return result
+
+
 class Leases:
     def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, taking: Taking) -> None:
         self._pipeline = pipeline
@@ -66,7 +105,7 @@ class Leases:
         address: str,
         most: int,
         most_bytes: int,
-        types: list[str] | None,
+        search: Search | None,
         ack_timeout_ms: int,
         consumer: str | None,
         asked_ms: int,
@@ -74,12 +113,15 @@ class Leases:
     ) -> list[tuple[Taken, LockToken]]:
         """Leases up to `most` messages of about `most_bytes`, but at least one.
 
-        Raises Busy or StoreUnavailable."""
+        Raises Busy or StoreUnavailable, and RateLimited if the search is not paid for."""
         # Two leases of one consumer are told apart: what the first gave back is not the second's to settle.
         name = f"{PULLER}{escape(consumer or 'puller')}.{secrets.token_hex(4)}"
-        escaped = None if types is None else [escape(kind) for kind in types]
-        request = TakeRequest(name, most, most_bytes, ack_timeout_ms, is_puller=True, types=escaped)
-        rows = await self._take(address, request)
+        types = search.types if search else None
+        request = TakeRequest(name, most, most_bytes, ack_timeout_ms, is_puller=True, types=types)
+        if search is None:
+            rows = (await self._take(address, request)).rows
+        else:
+            rows = await self._search(address, request, search)
         tokens = []
         for row in rows:
             # What is there without waiting was stored before, whatever the clocks of two machines say.
@@ -87,15 +129,17 @@ class Leases:
             tokens.append((row, LockToken(row.attempt, since_ms, row.entry, name)))
         return tokens
 
-    async def _take(self, address: str, request: TakeRequest) -> list[Taken]:
-        """A look for types goes on, call by call, until it has found something or is through."""
+    async def _search(self, address: str, request: TakeRequest, search: Search) -> list[Taken]:
+        """Goes on, call by call, until it has found something or is through."""
+        place = search.begin(may_go_on=not self._taking.uses_lanes(address))  # of higher ones all is in front
         while True:
-            taken = await self._take_once(address, request)
-            if taken.rows or not taken.place:
+            look = partial(self._take, address, replace(request, after=place))
+            taken = await search.carry_out(look, place)
+            place = taken.place
+            if taken.rows or not place:
                 return taken.rows
-            request = replace(request, after=taken.place)
 
-    async def _take_once(self, address: str, request: TakeRequest) -> TakeResult:
+    async def _take(self, address: str, request: TakeRequest) -> TakeResult:
         def ask(answer: Callable[[TakeAnswer], None]) -> None:
             self._taking.take(address, lambda: request, answer)
 

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from relay.store import readable
-from relay.store.mailbox.lanes import Lanes
+from relay.store.mailbox.lanes import NO_LANES, Lanes
 from relay.store.record.taken import Taken
 from relay.store.redis.batcher import ShardBatcher
 from relay.store.redis.encoder import ScriptEncoder
@@ -15,7 +15,7 @@ from relay.store.redis.pipeline import CommandPipeline, Outcome
 from relay.store.redis.scripts import script
 from relay.store.replies.receipts import Receipts
 
-TYPED_WEIGHT = 100  # a look for types may read much that it does not want: a few of them are a whole call
+TYPED_WEIGHT = 200  # a look for types may read much that it does not want: two of them are a whole call
 
 
 class TakeRequest(Struct, frozen=True):
@@ -42,6 +42,7 @@ class TakeResult(Struct, frozen=True):
     credits: int = 0  # how many messages will be pushed from now on without being asked for
     pushed: int = 0  # what the count of pushed messages starts from
     place: str = ""  # where a look for types must go on: it has read enough of others for one call
+    passed: int = 0  # how much it has read of others, in thousandths of what one call reads
 
 
 class NotTaken(Enum):
@@ -106,6 +107,10 @@ class Taking:
         shard = self._keys.shard(address)
         self._takes.put(shard, PendingTake(address, shard, make, answer))
 
+    def uses_lanes(self, address: str) -> bool:
+        """Whether its mailbox is known to have priorities."""
+        return self._lanes.of(address) != NO_LANES
+
     def _encode(self, shard: int, takes: list[PendingTake]) -> bytes:
         mailboxes = [take.row(self._lanes.of(take.address)) for take in takes]
         return self._encoder.for_mailboxes(
@@ -143,14 +148,14 @@ def _pushed(field: bytes | None) -> tuple[str, int]:
 
 
 def _answer(rows: Any) -> TakeAnswer:
-    """One result of take.lua: a word, or {gone, is_cut, credits, pushed, handle, attempt, head, opts, body, …}."""
+    """One result of take.lua: a word, or {gone, is_cut, credits, pushed, passed, handle, attempt, head, opts, …}."""
     if rows == b"busy":
         return NotTaken.BUSY
     if rows == b"gone":
         return NotTaken.GONE
     taken = [
         Taken(entry.decode(), attempt, head.decode(), opts.decode(), body)
-        for entry, attempt, head, opts, body in zip(*[iter(rows[4:])] * 5, strict=True)
+        for entry, attempt, head, opts, body in zip(*[iter(rows[5:])] * 5, strict=True)
     ]
     place = rows[1].decode() if isinstance(rows[1], bytes) else ""
-    return TakeResult([entry.decode() for entry in rows[0]], taken, rows[1] == 1, rows[2], rows[3], place)
+    return TakeResult([entry.decode() for entry in rows[0]], taken, rows[1] == 1, rows[2], rows[3], place, rows[4])

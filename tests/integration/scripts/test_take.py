@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from relay.store.callbacks import answer_to
 from relay.store.mailbox.take import TakeAnswer, TakeRequest, TakeResult
-from tests.builders import BOB, Desk, a_message, delivered
+from tests.builders import BOB, Desk, a_message, delivered, free_search
 from tests.conftest import MakeDesk
 
 
@@ -422,6 +422,27 @@ async def test_one_call_reads_so_much_of_other_types(desk: Desk) -> None:
     assert 0 < _number_of(desk, first.place) < _number_of(desk, second.place) < 19
 
 
+async def test_a_look_says_how_much_it_has_read_of_other_types(desk: Desk) -> None:
+    await desk.send(*(a_message(f"{n}", payload="x" * 60_000, type="a") for n in range(20)))
+    await desk.send(*(a_message(f"b-{n}", type="b") for n in range(10)))
+    request = TakeRequest("http.w.1", 1, 100_000, 30_000, is_puller=True, types=["c"])
+
+    whole = await _taken(desk, request)
+    nothing = await _taken(desk, replace(request, types=["a"]))
+
+    assert (whole.passed, nothing.passed) == (1_000, 0)
+
+
+async def test_every_message_of_another_type_counts_by_the_time_it_takes(desk: Desk) -> None:
+    await desk.send(*(a_message(f"m-{n}", type="a") for n in range(64)))
+    request = TakeRequest("http.w.1", 1, 100_000, 30_000, is_puller=True, types=["c"])
+
+    look = await _taken(desk, request)
+
+    assert look.place == ""
+    assert 500 <= look.passed <= 510, "half of what one look reads"
+
+
 def _number_of(desk: Desk, place: str) -> int:
     """How many entries stand before the one that a look has come to."""
     priority, entry = place.split(" ")
@@ -429,7 +450,7 @@ def _number_of(desk: Desk, place: str) -> int:
 
 
 async def _leased(desk: Desk, kind: str) -> list[str]:
-    found = await desk.store.leases.take(BOB, 5, 2**20, [kind], 30_000, "w1", desk.clock.now_ms())
+    found = await desk.store.leases.take(BOB, 5, 2**20, free_search(kind), 30_000, "w1", desk.clock.now_ms())
     return [delivered(row)["id"] for row, _ in found]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from relay.store.mailbox.lookup import MessageStatus, Waiting, message_key
-from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
+from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message, free_search
 from tests.conftest import MakeDesk
 
 
@@ -103,7 +103,7 @@ async def test_what_must_wait_is_delayed_also_after_a_look_for_other_types(desk:
     sent = await desk.send_one(a_message("late", delay_s=60, type="slow"))
     await desk.send_one(a_message("now", type="quick"))
 
-    leased = await desk.store.leases.take(BOB, 5, 100_000, ["quick"], 30_000, "w1", NOON_MS)
+    leased = await desk.store.leases.take(BOB, 5, 100_000, free_search("quick"), 30_000, "w1", NOON_MS)
     found = await desk.store.lookup.peek(BOB, (1, ""), 10, "", None)
     desk.clock.advance(60)
     await desk.overdue()

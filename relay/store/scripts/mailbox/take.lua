@@ -19,10 +19,11 @@
 --                       after        "", or the place where a look for types goes on, from the call before
 -- Returns {outbox entry or "", its fields, taken} with taken per mailbox "lanes" if it uses lanes that were not named, "busy",
 --         "gone" if the session is not registered any more, or
---         {gone, is_cut, credits, pushed, handle, attempt, head, opts, body, handle, attempt, …}: gone lists the known
---         handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, or the place where
---         a look for types must go on, for it has read enough, credits are how many messages will be pushed to the session
---         as they come, 0 if it must ask, and pushed is where their count starts
+--         {gone, is_cut, credits, pushed, passed, handle, attempt, head, opts, body, handle, attempt, …}: gone lists the
+--         known handles it holds no more, is_cut is 1 if it got less than its room because of the bytes, else 0, or the place
+--         where a look for types must go on, for it has read enough, credits are how many messages will be pushed to the
+--         session as they come, 0 if it must ask, pushed is where their count starts, and passed is how much it has read of
+--         other types, in thousandths of what one look reads
 
 local exchange, part, mailboxes = open()
 carried_out(exchange, part)  -- a take is not sent again, but one that comes too late would give mail to nobody
@@ -30,8 +31,10 @@ local taken = {}
 -- No two rounds of pushes count alike, so that what is late of one is not taken for a part of the next.
 local pushed = exchange * 1000000
 local call_bytes = 4 * 1024 * 1024  -- what one call gives in all, so that no answer is huge
-local MOST_PASSED = 256 * 1024  -- bytes of other types that one look reads: some tenths of a millisecond
-local ENTRY_BYTES = 200  -- what an entry counts for beside its body
+local READY_AT_ONCE = 16  -- that a look for types lists: it may read no more
+local MOST_PASSED = 512 * 1024  -- bytes of other types that one look reads: half a millisecond
+local PASSED_BYTES = 4096  -- what one of them counts for beside its body, by the time it takes
+local ENTRY_BYTES = 200  -- what an entry counts for beside its body that is given
 local addresses = {}
 for m, mailbox in ipairs(mailboxes) do addresses[m] = mailbox[1] end
 local used = redis.call('HMGET', lanes, unpack(addresses))
@@ -69,7 +72,7 @@ local next_key = FENCED_KEYS
 for m, mailbox in ipairs(mailboxes) do
   local address, priorities, session, room, room_bytes, backlog_end, ack_timeout_ms, known, is_puller, types,
     credits_max, after = unpack(mailbox)
-  local boxes, given, ended_some = {}, {{}, 0, 0, pushed}, false
+  local boxes, given, ended_some = {}, {{}, 0, 0, pushed, 0}, false
   for n = 1, #priorities do boxes[n] = KEYS[next_key + n] end
   next_key = next_key + #priorities
 
@@ -125,13 +128,14 @@ for m, mailbox in ipairs(mailboxes) do
   -- pass_over: an entry of another type was read. When there were enough of them the look goes on in the next call.
   local passed = 0
   local function pass_over(priority, found)
-    passed = passed + #found[2][6] + ENTRY_BYTES
+    passed = passed + #found[2][6] + PASSED_BYTES
+    given[5] = math.min(1000, math.ceil(1000 * passed / MOST_PASSED))
     if passed >= MOST_PASSED and room > 0 then given[2], room = priority .. ' ' .. found[1], 0 end
   end
 
   local function take_released(box, priority, from)
     while room > 0 do
-      local rows = pending(box, from, backlog_end == '' and '+' or backlog_end, types and 100 or room, READY)
+      local rows = pending(box, from, backlog_end == '' and '+' or backlog_end, types and READY_AT_ONCE or room, READY)
       if #rows == 0 then return end
       for _, row in ipairs(rows) do
         if room == 0 then return end
@@ -215,7 +219,7 @@ for m, mailbox in ipairs(mailboxes) do
   end
   if ended_some then settle_waiting(address, boxes) end
   -- Everything is taken that was there, so what comes next may go straight to whom it will belong.
-  local credits = type(given) == 'table' and room > 0 and credits_max - (#given - 4) / 5 or 0
+  local credits = type(given) == 'table' and room > 0 and credits_max - (#given - 5) / 5 or 0
   if credits > 0 and priorities == '0' and serves_alone(sessions[m], session) then
     redis.call('HSET', pushes, address, session .. '\t' .. text(credits) .. '\t' .. text(pushed))
     given[3] = credits
