@@ -86,6 +86,8 @@ def of_store(measured: list[tuple[Depth, int]]) -> Iterator[Metric]:
     yield counter("relay_dead", "messages moved to a dead-letter box", sum(one.dead for one in depths))
     yield counter("relay_cancelled", "messages taken back or deleted", sum(one.cancelled for one in depths))
     yield counter("relay_revived", "dead letters brought back", sum(one.revived for one in depths))
+    unreadable = sum(one.unreadable for one in depths)
+    yield counter("relay_records_unreadable", "records that nobody can read, set aside", unreadable)
     cut = sum(one.events_cut for one in depths)
     yield counter("relay_events_cut", "entries of the event log cut before an archive had read them", cut)
 

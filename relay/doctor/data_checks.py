@@ -55,6 +55,13 @@ def workers(
 def shard(facts: ShardFacts, keys: Keys, settings: Settings, now_ms: int) -> Iterator[Finding]:
     """What is overdue in one shard."""
     yield from _late(facts, keys, settings, now_ms)
+    if facts.unreadable:
+        yield warning(
+            "records_unreadable",
+            f"{facts.unreadable} records of shard {facts.shard} could not be read and are dead letters now: the log "
+            "line record_unreadable names each",
+            f"once you know why: redis-cli HDEL '{keys.totals(facts.shard)}' unreadable",
+        )
     if facts.dead_instances:
         names = ", ".join(sorted(facts.dead_instances))
         yield warning(
@@ -124,6 +131,12 @@ def mailbox(faults: MailboxFaults, box: str, entries_box: str) -> Iterator[Findi
             "unindexed",
             f"{_some(faults.unindexed)} of {address} are not in the index: sent again, they are stored twice",
             f"redis-cli HGETALL '{entries_box}'; sessions can still ack them",
+        )
+    if faults.unreadable:
+        yield warning(
+            "unreadable",
+            f"{_some(faults.unreadable)} of {address} cannot be read: the next take from it sets them aside",
+            f"redis-cli XRANGE '{box}' {faults.unreadable[0]} {faults.unreadable[0]} shows the first",
         )
     if faults.orphaned:
         yield error(

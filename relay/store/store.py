@@ -40,6 +40,7 @@ from relay.store.replies.receipts import Receipts
 from relay.store.replies.replies import Replies
 from relay.store.replies.tasks import Tasks
 from relay.store.topics import TopicChannels
+from relay.store.unreadable import Unreadable
 from relay.store.wakes import Wakes, parse_wakes
 from relay.store.watching.anomalies import Anomalies
 from relay.store.watching.checkup import Checkup
@@ -84,10 +85,11 @@ class Store:
         self.memory = Memory(self.pipeline, settings.store_max_memory_share)
         lanes = Lanes()
         self.accepting = Accepting(self.pipeline, encoder, self.memory, lanes, self.witness)
-        self.taking = Taking(self.pipeline, encoder, self.receipts, lanes)
         self.tasks = Tasks(self.pipeline, encoder)
         self.witness.on_regress.append(self.receipts.went_back)
         self.settling = Settling(self.pipeline, encoder, self.receipts, self.witness)
+        sift = Unreadable(self.pipeline, encoder, self.settling).sift
+        self.taking = Taking(self.pipeline, encoder, self.receipts, lanes, sift)
         self.replies = Replies(self.pipeline, encoder, self.accepting, self.receipts, self.tasks)
         self.leases = Leases(self.pipeline, encoder, self.taking)
         self.lookup = MessageLookup(self.pipeline, encoder)

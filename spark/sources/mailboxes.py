@@ -1,8 +1,10 @@
 """The data source `relay_mailboxes`: every waiting or dead message, with its state and content."""
 
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,8 @@ from spark.schemas import MAILBOXES
 from spark.sources.entries import dead_letter, message
 from spark.sources.events import number
 from spark.sources.store import Client, Place, Store, locate
+
+log = logging.getLogger(__name__)
 
 GROUP = "agent"
 DEAD = "dead:"  # how the names of dead-letter boxes begin
@@ -88,10 +92,27 @@ def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
         some.append(row)
         size += len(row["body"])
         if size >= BATCH_BYTES or len(some) >= 10 * MOST_PAGE:
-            yield pa.RecordBatch.from_pylist(some, schema=SCHEMA)
+            yield _batch(some)
             some, size = [], 0
     if some:
-        yield pa.RecordBatch.from_pylist(some, schema=SCHEMA)
+        yield _batch(some)
+
+
+def _batch(rows: list[Row]) -> pa.RecordBatch:
+    """A number that no column can hold is not a message's either."""
+    try:
+        return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    except (OverflowError, pa.ArrowException):
+        return pa.RecordBatch.from_pylist([row for row in rows if _fits(row)], schema=SCHEMA)
+
+
+def _fits(row: Row) -> bool:
+    try:
+        pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+    except (OverflowError, pa.ArrowException):
+        log.warning("left out: entry %s of %s/%s cannot be read", row["entry"], row["tenant"], row["to"])
+        return False
+    return True
 
 
 def _addresses(store: Store) -> dict[int, list[str]]:
@@ -115,10 +136,23 @@ def _shard_rows(store: Store, shard: Shard) -> Iterator[Row]:
         dead, start = store.key(shard.number, DEAD + address), "-"
         for entry, fields in _pages(server, dead, start):
             start = f"({entry}"
-            yield dead_letter(shard.number, fields)
+            yield from _unless_unreadable(address, entry, partial(dead_letter, shard.number, fields))
         yield from _mailbox_rows(store, server, shard.number, address)
-        for _, fields in _pages(server, dead, start):
-            yield dead_letter(shard.number, fields)
+        for entry, fields in _pages(server, dead, start):
+            yield from _unless_unreadable(address, entry, partial(dead_letter, shard.number, fields))
+
+
+def _unless_unreadable(address: str, entry: str, read: Callable[[], Row]) -> Iterator[Row]:
+    """One row. What is no message is named and left out, so that the others are not lost over it."""
+    try:
+        row = read()
+        is_readable = address == f"{row['tenant']}/{row['to']}"
+    except (ValueError, KeyError):
+        is_readable = False
+    if is_readable:
+        yield row
+    else:
+        log.warning("left out: entry %s of %s cannot be read", entry, address)
 
 
 def _mailbox_rows(store: Store, server: Client, shard: int, address: str) -> Iterator[Row]:
@@ -126,7 +160,7 @@ def _mailbox_rows(store: Store, server: Client, shard: int, address: str) -> Ite
     for lane in sorted(lanes.decode() + "0", reverse=True):
         key = store.key(shard, f"box:{address}" + (f":p{lane}" if lane != "0" else ""))
         for entry, fields, pending in _lane(server, key):
-            yield message(shard, entry, int(lane), fields, pending)
+            yield from _unless_unreadable(address, entry, partial(message, shard, entry, int(lane), fields, pending))
 
 
 def _lane(server: Client, key: str) -> Iterator[tuple[str, list[bytes], Any]]:

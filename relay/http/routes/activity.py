@@ -29,7 +29,7 @@ routes = web.RouteTableDef()
 KINDS = (
     *("accepted", "duplicate", "refused", "taken", "acked", "nacked", "released", "overdue", "touched", "replied"),
     *("expired", "dead", "revived", "cancelled", "joined", "left", "replaced", "swept"),
-    *("paused", "resumed", "dropped", "changed"),
+    *("paused", "resumed", "dropped", "changed", "set_aside"),
 )
 ENDS = ("acked", "expired", "dead", "cancelled")
 MOST_UNFINISHED = 10  # lives of one id that are looked up in their mailboxes

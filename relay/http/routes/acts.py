@@ -22,9 +22,9 @@ from relay.http.routes.messages import mailbox_cursor
 from relay.http.schemas.acts import Act, Acted, ActedOn, Choice, Edit
 from relay.protocol.address import address, tenant_of
 from relay.store.agents.rates import LIST
-from relay.store.mailbox.deadletters import DeadLetter
+from relay.store.mailbox.deadletters import UNREADABLE, DeadLetter
 from relay.store.mailbox.lookup import PeekedMessage
-from relay.store.record.body import payload_in, without_payload
+from relay.store.record.body import is_whole, payload_in, without_payload
 from relay.store.record.head import Head
 
 routes = web.RouteTableDef()
@@ -179,12 +179,16 @@ async def _revive(instance: Instance, who: Identity, agent: str, chosen: list[Ch
 
 
 async def _cancel(instance: Instance, who: Identity, agent: str, one: Chosen) -> ActedOn:
+    if not one.head.is_known:
+        return _shown(one, UNREADABLE)
     word = await instance.store.lookup.cancel(one.head.sender, agent, one.head.id, who.address)
     return _shown(one, {"cancelled": "done", "held": "busy"}.get(word, word))
 
 
 async def _resend(instance: Instance, who: Identity, agent: str, one: Chosen, edit: Edit) -> ActedOn:
     """Sends a copy from the caller. Its id is derived from the dead letter, so a resend is idempotent."""
+    if not one.head.is_known or not is_whole(one.body, one.head.bytes):
+        return _shown(one, UNREADABLE)
     new_id = f"{one.head.id[: MAX_ID - len(one.entry) - 1]}~{one.entry}"
     try:
         message = checked(_copy(one, agent, new_id, edit), who, instance.settings.max_payload_bytes)

@@ -27,7 +27,7 @@ from relay.http.schemas.fields import DeadEntry, doc
 from relay.protocol.frames import MAX_ENTRIES_PER_FRAME
 from relay.store.agents.rates import LIST
 from relay.store.mailbox.deadletters import DeadLetter, DeadLetters
-from relay.store.record.body import payload_in
+from relay.store.record.body import readable_payload
 
 routes = web.RouteTableDef()
 
@@ -60,6 +60,7 @@ def box_cursor(cursor: str | None) -> str:
 
 def _shown(letter: DeadLetter, with_payload: bool) -> DeadLetterShown:
     head = letter.head
+    payload = readable_payload(letter.body, head.bytes) if with_payload else None
     return DeadLetterShown(
         entry=letter.entry,
         id=head.id,
@@ -73,7 +74,7 @@ def _shown(letter: DeadLetter, with_payload: bool) -> DeadLetterShown:
         history=convert(letter.history, list[Failure], from_attributes=True),
         type=head.type or UNSET,
         thread=head.thread or UNSET,
-        payload=Raw(payload_in(letter.body, head.bytes)) if with_payload else UNSET,
+        payload=UNSET if payload is None else Raw(payload),
     )
 
 
@@ -104,8 +105,13 @@ async def revive(request: web.Request) -> web.Response:
     return json_response(Revived(revived, refused))
 
 
-Refusal = Literal["queue_full", "duplicate", "not_found"]
-CODES: dict[str, Refusal] = {"full": "queue_full", "duplicate": "duplicate", "not_found": "not_found"}
+Refusal = Literal["queue_full", "duplicate", "not_found", "unreadable"]
+CODES: dict[str, Refusal] = {
+    "full": "queue_full",
+    "duplicate": "duplicate",
+    "not_found": "not_found",
+    "unreadable": "unreadable",
+}
 Outcomes = dict[str, tuple[str, str]]
 
 

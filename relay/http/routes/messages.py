@@ -44,7 +44,7 @@ from relay.protocol.entry import parse_entry
 from relay.protocol.message import Message
 from relay.store.agents.rates import LIST
 from relay.store.mailbox.lookup import PeekedMessage, Waiting
-from relay.store.record.body import payload_in
+from relay.store.record.body import readable_payload
 from relay.telemetry.tracing import in_trace
 
 routes = web.RouteTableDef()
@@ -277,6 +277,7 @@ def mailbox_cursor(cursor: str | None) -> tuple[int, str]:
 
 def _shown(message: PeekedMessage, with_payload: bool) -> MailboxMessage:
     head = message.head
+    payload = readable_payload(message.body, head.bytes) if with_payload else None
     shown = MailboxMessage(
         entry=message.entry,
         id=head.id,
@@ -292,7 +293,7 @@ def _shown(message: PeekedMessage, with_payload: bool) -> MailboxMessage:
         type=head.type or UNSET,
         thread=head.thread or UNSET,
         why=message.waiting.why,
-        payload=Raw(payload_in(message.body, head.bytes)) if with_payload else UNSET,
+        payload=UNSET if payload is None else Raw(payload),
     )
     _explain(shown, message.waiting)
     return shown

@@ -18,7 +18,9 @@ class Failure(Struct):
 
 
 class DeadLetterShown(Struct, kw_only=True):
-    """A message that failed too often; the payload only with the scope `inspect`."""
+    """A message that failed too often; the payload only with the scope `inspect`.
+
+    Of a record that cannot be read, `id` and `from` are empty, and there is no payload."""
 
     entry: DeadEntry
     id: MessageId
@@ -53,7 +55,7 @@ class RefusedLetter(Struct):
     """A dead letter that stays where it is."""
 
     entry: DeadEntry
-    code: Annotated[Literal["queue_full", "duplicate", "not_found"], doc("Why it stays.", "queue_full")]
+    code: Annotated[Literal["queue_full", "duplicate", "not_found", "unreadable"], doc("Why it stays.", "queue_full")]
 
 
 class Revived(Struct):

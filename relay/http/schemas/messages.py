@@ -58,7 +58,9 @@ class Cancelled(Struct):
 
 
 class MailboxMessage(Struct, kw_only=True):
-    """A message in its mailbox; the payload only with the scope `inspect`."""
+    """A message in its mailbox; the payload only with the scope `inspect`.
+
+    Of a record that cannot be read, `id` and `from` are empty, and there is no payload."""
 
     entry: Entry
     id: MessageId

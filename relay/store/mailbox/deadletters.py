@@ -6,10 +6,13 @@ from typing import Any
 from relay.protocol.columns import unescape
 from relay.store.keys import ALL_LANES
 from relay.store.record.head import Head
+from relay.store.record.taken import came_at_ms
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
 
+UNREADABLE = "unreadable"  # the reason for which a record is here that cannot be read; the same is in records.lua
+LARGEST = 2**53  # number that every reader of JSON can hold
 REVIVE_AT_ONCE = 20  # whole messages that one call moves
 
 
@@ -23,7 +26,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that failed too often, with what happened to it."""
+    """A message that failed too often, with what happened to it. Of a record that cannot be read only that is known."""
 
     entry: str
     head: Head
@@ -47,7 +50,7 @@ class DeadLetters:
         large ones is short."""
         packet = self._packet("dead", address, [after, limit, with_body])
         following, rows = await self._pipeline.reply(packet)
-        return following.decode() or None, [_letter(entry.decode(), fields) for entry, fields in rows]
+        return following.decode() or None, [_letter(address, entry.decode(), fields) for entry, fields in rows]
 
     def _packet(self, name: str, address: str, values: list[Any]) -> bytes:
         """A call whose only key besides the shard's is the dead-letter box."""
@@ -83,17 +86,25 @@ class DeadLetters:
         return dropped
 
 
-def _letter(entry: str, fields: list[bytes]) -> DeadLetter:
-    named = {fields[n].decode(): fields[n + 1] for n in range(0, len(fields), 2)}
-    return DeadLetter(
-        entry,
-        Head.parse(named["head"].decode()),
-        named["body"],
-        int(named["attempts"]),
-        int(named["at_ms"]),
-        unescape(named["reason"].decode()),
-        [_failure(line) for line in named["history"].decode().split("\n") if line.count("\t") == 3],
-    )
+def _letter(address: str, entry: str, fields: list[bytes]) -> DeadLetter:
+    named = dict(zip(fields[::2], fields[1::2], strict=True))
+    body = named.get(b"body", b"")
+    try:
+        head = Head.parse(named[b"head"].decode()) if named[b"head"] else Head.unknown(address, len(body))
+        letter = DeadLetter(
+            entry,
+            head,
+            body,
+            int(named[b"attempts"]),
+            int(named[b"at_ms"]),
+            unescape(named[b"reason"].decode()),
+            [_failure(line) for line in named[b"history"].decode().split("\n") if line.count("\t") == 3],
+        )
+    except (ValueError, KeyError):
+        letter = None
+    if letter is None or max(head.bytes, letter.attempts, letter.at_ms) > LARGEST:
+        return DeadLetter(entry, Head.unknown(address, len(body)), body, 0, came_at_ms(entry), UNREADABLE, [])
+    return letter
 
 
 def _failure(line: str) -> FailedAttempt:

@@ -119,7 +119,7 @@ class Leases:
         types = search.types if search else None
         request = TakeRequest(name, most, most_bytes, ack_timeout_ms, is_puller=True, types=types)
         if search is None:
-            rows = (await self._take(address, request)).rows
+            rows = await self._look(address, request)
         else:
             rows = await self._search(address, request, search)
         tokens = []
@@ -129,14 +129,21 @@ class Leases:
             tokens.append((row, LockToken(row.attempt, since_ms, row.entry, name)))
         return tokens
 
+    async def _look(self, address: str, request: TakeRequest) -> list[Taken]:
+        """What was cut to nothing had nothing that can be read, and there may be more behind it."""
+        while True:
+            taken = await self._take(address, request)
+            if taken.rows or not taken.is_cut:
+                return taken.rows
+
     async def _search(self, address: str, request: TakeRequest, search: Search) -> list[Taken]:
         """Goes on, call by call, until it has found something or is through."""
         place = search.begin(may_go_on=not self._taking.uses_lanes(address))  # of higher ones all is in front
         while True:
             look = partial(self._take, address, replace(request, after=place))
             taken = await search.carry_out(look, place)
-            place = taken.place
-            if taken.rows or not place:
+            place = taken.place or place
+            if taken.rows or not (taken.place or taken.is_cut):
                 return taken.rows
 
     async def _take(self, address: str, request: TakeRequest) -> TakeResult:

@@ -9,6 +9,7 @@ from relay.protocol.entry import parse_entry
 from relay.store import readable
 from relay.store.keys import GROUP, pair_key
 from relay.store.record.head import Head
+from relay.store.record.taken import came_at_ms
 from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import CommandPipeline
 from relay.store.redis.scripts import script
@@ -38,7 +39,7 @@ class MessageStatus:
 
 @dataclass(frozen=True, slots=True)
 class PeekedMessage:
-    """A message in the list of a mailbox."""
+    """A message in the list of a mailbox. Of a record that cannot be read only the entry is known."""
 
     entry: str
     state: str
@@ -129,7 +130,7 @@ class MessageLookup:
         values = [address, *cursor, limit, state, *wanted, with_body]
         packet = self._packet("peek", address, values, self._state_keys(address))
         lane, after, rows = await self._pipeline.reply(packet)
-        return ((lane, after.decode()) if lane else None), [_peeked(*row) for row in rows]
+        return ((lane, after.decode()) if lane else None), [_peeked(address, *row) for row in rows]
 
 
 def _waiting(why: bytes, until_ms: int, holder: bytes, held_since_ms: int) -> Waiting:
@@ -140,15 +141,15 @@ def _time(at_ms: int) -> int | None:
     return at_ms if at_ms >= 0 else None
 
 
-def _peeked(entry: bytes, state: bytes, attempt: int, *rest: Any) -> PeekedMessage:
+def _peeked(address: str, entry: bytes, state: bytes, attempt: int, *rest: Any) -> PeekedMessage:
     *waiting, head, opts, body = rest
-    seq, accepted_at_ms, expires_at_ms, *_ = opts.split(b"\t")
+    seq, accepted_at_ms, expires_at_ms, *_ = opts.split(b"\t") if head else (0, came_at_ms(entry.decode()), 0)
     return PeekedMessage(
         entry.decode(),
         state.decode(),
         attempt,
         _waiting(*waiting),
-        Head.parse(head.decode()),
+        Head.parse(head.decode()) if head else Head.unknown(address),
         int(seq),
         int(accepted_at_ms),
         int(expires_at_ms),

@@ -27,16 +27,22 @@ class Overdue:
 
     async def carry_out(self, shard: int, members: list[str]) -> list[str]:
         """Does to each entry what was due; the words are overdue.lua's. Safe to repeat, and in several places."""
+        mailboxes = _by_mailbox(members)
         packet = self._encoder.for_mailboxes(
             script("overdue"),
             shard,
             [self._encoder.settings.dead_max_messages],
-            [[address, ALL_LANES, entries] for address, entries in _by_mailbox(members).items()],
+            [
+                [address, ALL_LANES, [part for due in named.values() for part in due]]
+                for address, named in mailboxes.items()
+            ],
             with_dead=True,
         )
         outbox_entry, receipts, became = await self._pipeline.reply(packet)
         self._receipts.forward(shard, outbox_entry, receipts)
-        return [word.decode() for word in became]
+        sent = (member for named in mailboxes.values() for member in named)
+        words = {member: word.decode() for member, word in zip(sent, became, strict=True)}
+        return [words.get(member, "nothing") for member in members]
 
 
 def read_due(member: bytes) -> tuple[str, str, str]:
@@ -47,13 +53,13 @@ def read_due(member: bytes) -> tuple[str, str, str]:
     return kind, address, entry
 
 
-def _by_mailbox(members: list[str]) -> dict[str, list[str | int]]:
-    """The arguments of overdue.lua for each mailbox: kind, lane index, stream id, kind, …"""
-    mailboxes: dict[str, list[str | int]] = {}
+def _by_mailbox(members: list[str]) -> dict[str, dict[str, tuple[str, int, str]]]:
+    """What is due in each mailbox, as overdue.lua wants it: member -> kind, lane index, stream id."""
+    mailboxes: dict[str, dict[str, tuple[str, int, str]]] = {}
     for member in members:
         kind, address, entry = member.split("\t")
         parsed = parse_entry(entry)
         if parsed:
             stream_id, priority = parsed
-            mailboxes.setdefault(address, []).extend((kind, ALL_LANES.index(str(priority)) + 1, stream_id))
+            mailboxes.setdefault(address, {})[member] = (kind, ALL_LANES.index(str(priority)) + 1, stream_id)
     return mailboxes

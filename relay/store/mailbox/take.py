@@ -54,6 +54,7 @@ class NotTaken(Enum):
 
 
 TakeAnswer = TakeResult | NotTaken
+Sift = Callable[[str, str, TakeResult], TakeResult]  # of this mailbox, for this holder
 
 
 class PendingTake:
@@ -92,8 +93,11 @@ class PendingTake:
 class Taking:
     """Nothing here blocks: callers hand in work and are called back."""
 
-    def __init__(self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts, lanes: Lanes) -> None:
+    def __init__(
+        self, pipeline: CommandPipeline, encoder: ScriptEncoder, receipts: Receipts, lanes: Lanes, sift: Sift
+    ) -> None:
         self._pipeline = pipeline
+        self._sift = sift  # takes out what cannot be read
         self._encoder = encoder
         self._keys = encoder.keys
         self._receipts = receipts
@@ -129,7 +133,11 @@ class Taking:
                 self._lanes.widen(take.address)
                 self._takes.put(take.shard, take)
             else:
-                take.answer(_answer(rows))
+                take.answer(self._sifted(take, _answer(rows)))
+
+    def _sifted(self, take: PendingTake, answer: TakeAnswer) -> TakeAnswer:
+        assert take.request is not None
+        return self._sift(take.address, take.request.holder, answer) if isinstance(answer, TakeResult) else answer
 
     async def waiting(self, shard: int, addresses: list[str]) -> list[bool]:
         """Which of these mailboxes of a shard have something in them. Raises StoreUnavailable."""

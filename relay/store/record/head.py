@@ -16,6 +16,15 @@ class Head:
     bytes: int  # of the payload
 
     @classmethod
+    def unknown(cls, address: str, size: int = 0) -> "Head":
+        """Of a record of this mailbox that cannot be read."""
+        return cls("", address, "", "", "", 0, size)
+
+    @property
+    def is_known(self) -> bool:
+        return self.id != ""
+
+    @classmethod
     def parse(cls, text: str) -> "Head":
         """From the columns that accept.lua stores; see shard.lua."""
         tenant, to, sender, message_id, kind, thread, priority, size = text.split("\t")

@@ -22,6 +22,7 @@ from relay.store.redis.scripts import script
 
 PAGE = 100  # entries of a mailbox that one call looks at
 NAMES_AT_ONCE = 500
+FAULTS = ("ghosts", "stranded", "unindexed", "orphaned", "leaked", "unreadable")  # as examine.lua returns them
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class MailboxFaults:
     unindexed: list[str] = field(default_factory=list)
     orphaned: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ShardFacts:
     alive_instances: list[str]
     last_event_ms: int | None
     archived_ms: int | None  # None: no archive has read this log
+    unreadable: int = 0  # records that were set aside since the store was made
 
 
 class Checkup:
@@ -115,6 +118,7 @@ class Checkup:
         outbox = await command("XRANGE", keys.outbox(shard), "-", "+", "COUNT", 1)
         events = await command("XREVRANGE", keys.events(shard), "+", "-", "COUNT", 1)
         archived = await command("GET", keys.archived(shard))
+        unreadable = await command("HGET", keys.totals(shard), "unreadable")
         flat = await command("HGETALL", keys.instances(shard))
         until = dict(readable.readable(keys.instances(shard), readable.pairs(flat), read_instance))
         return ShardFacts(
@@ -127,6 +131,7 @@ class Checkup:
             alive_instances=[instance for instance, until_ms in until.items() if until_ms >= now_ms],
             last_event_ms=_ms(events[0][0]) if events else None,
             archived_ms=readable.read_or(keys.archived(shard), archived, _ms, None),
+            unreadable=int(unreadable or 0),
         )
 
     # -- mailboxes
@@ -153,7 +158,7 @@ class Checkup:
             keys = [self._keys.box(address, priority)]
             packet = self._encoder.packet(script("examine"), shard, values, keys=keys)
             following, *found = await self._pipeline.reply(packet)
-            for kind, names in zip(("ghosts", "stranded", "unindexed", "orphaned", "leaked"), found, strict=True):
+            for kind, names in zip(FAULTS, found, strict=True):
                 getattr(faults, kind).extend(map(readable.shown, names))
             if not following:
                 return

@@ -18,6 +18,7 @@ class Depth:
     dead: int
     cancelled: int
     revived: int
+    unreadable: int  # records that were set aside
     events_cut: int  # entries of the event log, before any archive had read them
 
 
@@ -33,7 +34,7 @@ class Depths:
         oldest = await self._pipeline.command("ZRANGE", key, 0, 0, "WITHSCORES")
         known = await self._pipeline.command("HLEN", self._keys.ids(shard))
         messages = known - await self._pipeline.command("ZCARD", self._keys.shadows(shard))
-        names = ("expired", "dead", "cancelled", "revived", "events_cut")
+        names = ("expired", "dead", "cancelled", "revived", "unreadable", "events_cut")
         totals = await self._pipeline.command("HMGET", self._keys.totals(shard), *names)
         oldest_ms = readable.score(oldest[1]) if oldest else None
         return Depth(mailboxes, messages, oldest_ms, *map(readable.whole, totals))

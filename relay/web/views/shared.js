@@ -19,10 +19,10 @@ export const since = at_ms => h("time", { datetime: format.full(at_ms), title: f
 
 const KINDS = {
   accepted: "info", taken: "info", revived: "info", replied: "good", acked: "good", joined: "good", resumed: "good",
-  nacked: "warn", overdue: "warn", released: "warn", paused: "warn", replaced: "warn", expired: "bad", dead: "bad", refused: "bad", dropped: "bad", cancelled: "bad",
+  nacked: "warn", overdue: "warn", released: "warn", paused: "warn", replaced: "warn", expired: "bad", dead: "bad", refused: "bad", dropped: "bad", cancelled: "bad", set_aside: "bad",
 };
 export const EVENT_KINDS = ["accepted", "taken", "acked", "replied", "nacked", "overdue", "released", "expired", "dead", "revived",
-  "dropped", "cancelled", "refused", "duplicate", "touched", "joined", "left", "replaced", "paused", "resumed", "changed", "swept"];
+  "dropped", "cancelled", "refused", "duplicate", "touched", "joined", "left", "replaced", "paused", "resumed", "changed", "swept", "set_aside"];
 
 export const kindOf = kind => KINDS[kind] ?? "";
 export const kindBadge = kind => badge(kind, kindOf(kind));

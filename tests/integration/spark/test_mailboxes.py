@@ -16,6 +16,7 @@ from spark.sources.mailboxes import MailboxesReader
 from spark.sources.store import locate
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
+from tests.records import letters, unreadable
 from tests.servers import RealServer
 
 EVERYTHING = 1_000_000.0  # a rate that holds nothing back
@@ -224,3 +225,24 @@ def test_a_dump_that_is_not_finished_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="no finished dump"):
         list(read_dump(tmp_path, Wanted()))
+
+
+async def test_what_cannot_be_read_is_left_out_and_the_rest_comes_back(
+    office: Office, spark: SparkSession, tmp_path: Path
+) -> None:
+    desk = office.desk
+    await desk.send_one(a_message("before", payload="1"))
+    for record in unreadable(BOB).values():
+        desk.redis.execute_command("XADD", desk.keys.box(BOB), "*", *record)
+    for letter in letters(BOB):
+        desk.redis.execute_command("XADD", desk.keys.dead(BOB), "*", *letter)
+    await desk.send_one(a_message("behind", payload="2"))
+
+    dump.run(spark, office.options, tmp_path)
+    office.wipe()
+    await office.replay(tmp_path)
+
+    stored = [row["id"] for row in office.rows()]
+    assert stored[0] == "before"
+    assert stored[-1] == "behind"
+    assert set(stored) <= {"before", "behind", "bad"}, "a body is replayed if it is a message in other ways"

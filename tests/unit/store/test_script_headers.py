@@ -138,7 +138,7 @@ def test_the_reader_of_words_sees_what_it_should() -> None:
     assert returned_words("cancel") == {"cancelled", "held", "not_found"}
     assert returned_words("accept") == {"lanes", "stored", "duplicate", "blocked", "unknown", "full", "rationed"}
     assert returned_words("leave") == {"left", "gone"}
-    assert returned_words("overdue") == {"expired", "failed", "dead", "ready", "nothing"}
+    assert returned_words("overdue") == {"expired", "failed", "dead", "ready", "unreadable", "nothing"}
 
 
 @pytest.mark.parametrize("name", TRANSITIONS)

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- describe: what there is to say of agents and their mailboxes.
--- Uses shard, mailboxes, shadows, states
+-- Uses shard, records, mailboxes, shadows, states
 --
 -- KEYS  SHARD
 --       27 paused  HASH  see states
@@ -25,7 +25,7 @@ local function first_accepted_at(box, address)
   if read > MOST_BYTES then return tonumber(redis.call('ZSCORE', waiting, address)) end
   local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
   read = read + #(first[2][6] or '')
-  return tonumber((string.match(first[2][4] or '', '^%d+\t(%d+)')))
+  return accepted_at(address, first)
 end
 
 -- sessions_of: who serves a mailbox, flat.
@@ -56,8 +56,8 @@ for m, agent, boxes, dead in each(described, STATE_KEYS, 1) do
   if lists(blocked[m], viewer) then
     local count, its_bytes = shadow_size(address)
     depth, size = depth + count, size + its_bytes
-    local accepted_at = count > 0 and string.match(shadows_of(address, 1)[1], '^[^\n]*\n[^\n]*\n%d+\n%d+\t(%d+)')
-    if accepted_at and (oldest < 0 or tonumber(accepted_at) < oldest) then oldest = tonumber(accepted_at) end
+    local at_ms = count > 0 and string.match(shadows_of(address, 1)[1], '^[^\n]*\n[^\n]*\n%d+\n%d+\t(%d+)')
+    if at_ms and (oldest < 0 or tonumber(at_ms) < oldest) then oldest = tonumber(at_ms) end
   end
   local lines, pause, whose = redis.call('HGET', presence, address), pause_of(address)
   local by_consumer, holds = holds_of(boxes)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- join: a session begins to serve its mailbox. An exclusive one takes over from whoever served it before.
 -- A sender only wants to hear of receipts: it serves nothing, takes nothing over and stays when somebody else does.
--- Uses shard, mailboxes, consumers, exchanges, fence
+-- Uses shard, records, mailboxes, consumers, exchanges, fence
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -20,7 +20,7 @@ local MOST_ENDED, MOST_DUE = 20, 100  -- of a lane, of the shard: take and the w
 
 -- end_if_expired: whether there is such an entry and it has expired; then it ends.
 local function end_if_expired(address, box, priority, found)
-  if not found then return false end
+  if not found or not is_readable(address, found[2]) then return false end
   local expires_at = tonumber((string.match(found[2][4], '^%d+\t%d+\t(%d+)')))
   if expires_at > book.now_ms then return false end
   expire(address, box, priority, found[1], found[2])
@@ -83,8 +83,8 @@ local function whats_there(address, boxes)
     depth = depth + redis.call('XLEN', box)
     local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
     if first then
-      local accepted_at = tonumber((string.match(first[2][4], '^%d+\t(%d+)')))
-      if oldest < 0 or accepted_at < oldest then oldest = accepted_at end
+      local at_ms = accepted_at(address, first)
+      if oldest < 0 or at_ms < oldest then oldest = at_ms end
       local newest = redis.call('XREVRANGE', box, '+', '-', 'COUNT', 1)[1][1]
       if came_before(last, newest) then last = newest end
     end

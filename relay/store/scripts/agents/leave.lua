@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- leave: a session ends, however it ended. What it held goes back, uncounted; a successor is not disturbed.
--- Uses shard, mailboxes, consumers, exchanges, fence
+-- Uses shard, records, mailboxes, consumers, exchanges, fence
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- remove: forget an agent and everything that waits for it. What is still in the mailbox is cancelled.
--- Uses shard, shadows, walking
+-- Uses shard, records, shadows, walking
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, then its dead-letter box and its receipts, STREAM
@@ -28,7 +28,7 @@ walk(boxes, 1, '', function(box, lane, id, fields)
   if #book.ids == AT_ONCE then return false end
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
-  ending('cancelled', handle(id, tonumber(string.sub(priorities, lane, lane))), 1, fields, by, 'agent deleted', '', '', false)
+  ending('cancelled', address, handle(id, tonumber(string.sub(priorities, lane, lane))), 1, fields, by, 'agent deleted', '', '', false)
   return true
 end)
 for _, shadow in ipairs(shadows_of(address, AT_ONCE)) do dispel('cancelled', shadow) end

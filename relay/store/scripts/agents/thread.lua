@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- thread: how far one direction of a thread has come.
--- Uses shard, shadows, walking, numbering
+-- Uses shard, records, shadows, walking, numbering
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane of the recipient's mailbox
@@ -40,7 +40,9 @@ if thread ~= '' then
   return {last, first, waiting_here, 0, ''}
 end
 
+local tenant, recipient = string.match(key, KEY_PARTS)
 lane, after = walk({unpack(KEYS, SHARD_KEYS + 1)}, lane, after, function(_, _, _, fields)
+  if not is_readable(tenant .. '/' .. recipient, fields) then return true end
   local its_pair, its_thread = string.match(fields[2], '^([^\t]*\t[^\t]*\t[^\t]*)\t[^\t]*\t[^\t]*\t([^\t]*)\t')
   if its_pair == pair and its_thread == '' then
     count(tonumber((string.match(fields[4], '^(%d+)'))))

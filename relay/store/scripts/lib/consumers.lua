@@ -1,6 +1,6 @@
 -- consumers: entries that lose the consumer who has them, be it a session that ends or a time that is over.
 --
--- Scripts that say `-- Uses shard, consumers` have this text put before them, after shard.
+-- Scripts that say `-- Uses shard, records, consumers` have this text put before them, after these.
 
 local PULLER = 'http.'  -- how the consumers of pullers begin
 
@@ -15,7 +15,7 @@ local function release_all(address, box, priority, session, reason)
       local entry = handle(row[1], priority)
       redis.call('XCLAIM', box, GROUP, READY, 0, row[1], 'JUSTID')
       redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
-      event('released', entry, row[4], session, reason, held_ms(row), string.match(found[2][2], KEY))
+      event('released', entry, row[4], session, reason, held_ms(row), key_of(address, found[2]))
     else
       redis.call('XACK', box, GROUP, row[1])
     end
@@ -47,7 +47,7 @@ local function expire(address, box, priority, id, fields)
   local is_held = row and row[2] ~= READY and row[2] ~= PARKED
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
-  ending('expired', handle(id, priority), row and row[4] or 0, fields, is_held and row[2] or '', '', '',
+  ending('expired', address, handle(id, priority), row and row[4] or 0, fields, is_held and row[2] or '', '', '',
     is_held and held_ms(row) or '', false)
   if is_held then
     drop_puller({box}, row[2])

@@ -61,9 +61,6 @@ local RUN_BYTES = 4096  -- of receipts in one field of the outbox, as JSON
 local JSON_BYTES = 105  -- of a receipt's JSON, besides its line and the tenant
 local MOST_UNPACKED = 6000  -- even, so that pairs stay together
 local OPTS = '^(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d)\t(%d)\t(%d)'
-local OF_OPTS = '^(%d+)\t(%d+)\t%d+\t%d+\t%d+\t%d+\t(%d)\t%d\t(%d)'  -- seq, accepted_at, receipt, timed
-local HEAD = '^(([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*))\t[^\t]*\t([^\t]*)\t%d\t(%d+)$'  -- key, tenant, to, from, id, thread, bytes
-local KEY = '^([^\t]*\t[^\t]*\t[^\t]*\t[^\t]*)'
 local KEY_PARTS = '^([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\t]*)'
 
 local book = {now_ms = 0, now = '', at = '', instance = '', own = '', first_line = '', events_max = 0, events = {}, ended = {}, ids = {}, bytes = {},
@@ -213,40 +210,6 @@ local function note_receipt(sender, id, to, how, attempt, was_stored, accepted_a
   local line = string.match(columns, '^(.-)\t*$')
   local so_far = book.receipts[sender]
   if so_far then so_far[#so_far + 1] = line else book.receipts[sender] = {line} end
-end
-
--- ending: note that a message has left its mailbox. `reason` is plain text for the event, `reason_json` for the receipt.
-local function ending(how, entry, attempt, fields, who, reason, reason_json, held, was_stored)
-  local seq, accepted_at, receipt, timed = string.match(fields[4], OF_OPTS)
-  local key, tenant, to, from, id, thread, size = string.match(fields[2], HEAD)
-  local address = tenant .. '/' .. to
-  local times = text(attempt)
-  end_push(address)
-  event(how, entry, times, who, reason, held, key)
-  book.ids[#book.ids + 1] = key
-  book.ended[#book.ended + 1] = key
-  book.ended[#book.ended + 1] = end_record(how, entry, times)
-  book.bytes[address] = (book.bytes[address] or 0) - tonumber(size)
-  tally_mail(tenant, -1, -tonumber(size))
-  if thread ~= '' then
-    book.threads[#book.threads + 1] = in_thread(tenant .. '\t' .. to .. '\t' .. from .. '\t' .. thread, seq)
-  end
-  if timed == '1' or book.timed then
-    local place = '\t' .. address .. '\t' .. entry
-    redis.call('ZREM', due, 'hold' .. place, 'ttl' .. place, 'park' .. place, 'bury' .. place)
-  end
-  if how ~= 'acked' then redis.call('HINCRBY', totals, how, 1) end
-  -- Also a first attempt may have failed before: a group that is made anew counts from 1 again.
-  if book.any_failed == nil then book.any_failed = redis.call('EXISTS', failures) == 1 end
-  if book.any_failed then book.failed[#book.failed + 1] = address .. '\t' .. entry end
-  if receipt == '2' and how ~= 'cancelled' or receipt == '1' and (how == 'acked' or how == 'dead') then
-    note_receipt(tenant .. '/' .. from, id, to, how, times, was_stored, accepted_at, reason_json)
-  end
-end
-
--- is_message: whether the fields of an entry are those of a message.
-local function is_message(fields)
-  return string.match(fields[2] or '', HEAD) and string.match(fields[4] or '', OPTS) and true or false
 end
 
 -- wake: ring every session of an address but one, through the channel of the instance that holds it.

@@ -1,6 +1,6 @@
 -- states: where a message is, why it is not delivered yet, and until when.
 --
--- Scripts that say `-- Uses shard, states` have this text put before them, after shard. Their own KEYS begin with
+-- Scripts that say `-- Uses shard, records, states` have this text put before them, after these. Their own KEYS begin with
 --       27 paused  HASH  address or tenant -> by whom, since when, why delivery is paused
 
 local paused = KEYS[SHARD_KEYS + 1]
@@ -52,10 +52,11 @@ local function why_delayed(address, entry, attempt, not_before)
 end
 
 -- state_of: an entry's state, attempt, why, until_ms, holder and held since; the times are -1 and the words empty where there
--- are none. Of what is queued, `waits` says why.
+-- are none. Of what is queued, `waits` says why. A record that cannot be read has no `opts`.
 local function state_of(address, entry, row, opts, waits)
-  local not_before = string.match(opts, '^%d+\t%d+\t%d+\t(%d+)')
   local attempt = row and row[4] or 1
+  if not opts then return 'delayed', attempt, 'its record cannot be read', -1, '', -1 end
+  local not_before = string.match(opts, '^%d+\t%d+\t%d+\t(%d+)')
   local is_parked = row and row[2] == PARKED or not row and tonumber(not_before) > book.now_ms
   if is_parked then
     local why, until_ms = why_delayed(address, entry, attempt, not_before)

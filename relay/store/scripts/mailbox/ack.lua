@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- ack: confirm deliveries. What its holder confirms leaves the mailbox, and its sender is told.
--- Uses shard, consumers, exchanges, fence
+-- Uses shard, records, consumers, exchanges, fence
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -74,7 +74,7 @@ for m, mailbox in ipairs(mailboxes) do
       local attempt = attempts[lane .. '/' .. id]
       if row and fields and (attempt == 0 or attempt == row[4]) then
         local was_stored = came_before(id, backlog_end)
-        ending('acked', entry, row[4], fields, session, '', '', held_ms(row), was_stored)
+        ending('acked', address, entry, row[4], fields, session, '', '', held_ms(row), was_stored)
         done[#done + 1] = id
         owned[id] = nil
       else

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- cancel: a sender, or whoever may act for it, takes a message back that nobody holds.
--- Uses shard, shadows
+-- Uses shard, records, shadows
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, which are "9876543210"
@@ -30,7 +30,8 @@ if not found then return 'not_found' end
 book.timed = true
 redis.call('XACK', box, GROUP, id)
 redis.call('XDEL', box, id)
-ending('cancelled', entry, row and row[4] or 0, found[2], by, '', '', '', false)
+ending('cancelled', address, entry, row and row[4] or 0, found[2], by, '', '', '', false)
+book.ids[#book.ids + 1] = key  -- also of a record that does not say so itself
 settle_waiting(address, boxes)
 flush()
 return 'cancelled'

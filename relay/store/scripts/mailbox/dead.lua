@@ -16,7 +16,7 @@ local rows = {}
 local lane
 lane, after = walk({KEYS[SHARD_KEYS + 1]}, 1, after, function(_, _, id, fields)
   if #rows == limit then return false end
-  if not with_body then fields[6] = '' end
+  if not with_body and fields[5] == 'body' then fields[6] = '' end
   rows[#rows + 1] = {id, fields}
   return true
 end)

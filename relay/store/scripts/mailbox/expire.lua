@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- expire: end what has outlived its TTL at the front of mailboxes, then trim it away.
--- Uses shard, mailboxes, consumers, walking
+-- Uses shard, records, mailboxes, consumers, walking
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`
@@ -21,17 +21,21 @@ end
 -- Events and receipts come before the trim, and the pending list before both: a trimmed entry could not be read any
 -- more, and would stay in the list as a ghost.
 local function expire_lane(address, box, priority)
-  local count, last, is_done = 0, nil, false
+  local count, last, is_done, laid_aside = 0, nil, false, false
   local lane = walk({box}, 1, '', function(_, _, id, fields)
-    -- What is no message, and what is behind it, stays for whoever finds out how it came there.
-    is_done = not is_message(fields) or tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)'))) > book.now_ms
+    if not is_readable(address, fields) then
+      lay_aside(address, box, id, handle(id, priority))
+      laid_aside = true
+      return true
+    end
+    is_done = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)'))) > book.now_ms
     if is_done or count == limit then return false end
     expire(address, box, priority, id, fields)
     count, last = count + 1, id
     return true
   end)
-  if last then redis.call('XTRIM', box, 'MINID', after(last)) end
-  return count, lane ~= 0 and not is_done
+  if last and not laid_aside then redis.call('XTRIM', box, 'MINID', after(last)) end
+  return count, lane ~= 0 and not is_done and count > 0
 end
 
 for m, mailbox, boxes in each(mailboxes, SHARD_KEYS, 0) do
@@ -45,7 +49,7 @@ for m, mailbox, boxes in each(mailboxes, SHARD_KEYS, 0) do
       if is_cut then more = 1 end
       count = count + ended_here
       local first = redis.call('XRANGE', box, '-', '+', 'COUNT', 1)[1]
-      local at_ms = first and tonumber(string.match(first[2][4] or '', '^%d+\t(%d+)') or string.match(first[1], '^%d+'))
+      local at_ms = first and accepted_at(address, first)
       if at_ms and (not oldest or at_ms < oldest) then oldest = at_ms end
     end
   end

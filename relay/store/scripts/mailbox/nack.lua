@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- nack: a holder failed. The attempt is counted; the message comes again later, or goes to the dead-letter box.
--- Uses shard, mailboxes, consumers, exchanges, fence, holding, failing
+-- Uses shard, records, mailboxes, consumers, exchanges, fence, holding, failing
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -23,7 +23,7 @@ return once(exchange, part, function()
   for m, mailbox, boxes, dead in each(mailboxes, FENCED_KEYS, 1) do
     local address, priorities, session, backlog_end, retry, delay_ms, reason, reason_json, entries = unpack(mailbox)
     local buried, ready = false, false
-    settle_each(m, boxes, priorities, session, entries, refused, 'nacked', reason, function(box, priority, _, row, fields)
+    settle_each(m, address, boxes, priorities, session, entries, refused, 'nacked', reason, function(box, priority, _, row, fields)
       local was_stored = came_before(row[1], backlog_end)
       local became = fail(address, box, dead, dead_max, row, priority, fields, session, reason, reason_json, retry, delay_ms,
         was_stored)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- overdue: what was to happen to an entry at a time that has come: a hold ends, a delay ends, a short TTL ends, a shadow ends.
 -- Every member is checked again here, so that a step taken since the worker looked stays as it is.
--- Uses shard, mailboxes, consumers, failing, shadows
+-- Uses shard, records, mailboxes, consumers, failing, shadows
 --
 -- KEYS  SHARD
 --       27+ per mailbox: one STREAM per lane, in the order of its `priorities`, then its dead-letter box, STREAM
@@ -9,7 +9,7 @@
 --         dead_max      how many a dead-letter box holds
 --         mailboxes     each {address, priorities, members}, where members is
 --                       {kind, lane index, stream id, kind, …} and kind is "hold" | "park" | "ttl" | "bury" | "shadow"
--- Returns {outbox entry or "", its fields, became} with became per member "expired" | "failed" | "dead" | "ready" | "nothing"
+-- Returns {outbox entry or "", its fields, became} with became per member "expired" | "failed" | "dead" | "ready" | "unreadable" | "nothing"
 
 local dead_max, mailboxes = open()
 local became = {}
@@ -19,13 +19,20 @@ local function is_session(consumer)
 end
 
 local function end_hold(address, box, dead, priority, row, fields)
-  event('overdue', handle(row[1], priority), row[4], row[2], 'ack timeout', held_ms(row), string.match(fields[2], KEY))
+  event('overdue', handle(row[1], priority), row[4], row[2], 'ack timeout', held_ms(row), key_of(address, fields))
   tell(row[2], 'overdue\t' .. row[2] .. '\t' .. handle(row[1], priority))
   local now_is = fail(address, box, dead, dead_max, row, priority, fields, row[2], 'ack timeout', '"ack timeout"', true, 0)
   -- Another session should have it before the one that let it lie, which looks a moment later by itself.
   drop_puller({box}, row[2])
   if now_is == 'ready' then wake(address, redis.call('HGET', presence, address), 'mail', row[2]) end
   return now_is == 'dead' and 'dead' or 'failed'
+end
+
+-- set_aside: a record that cannot be read is buried whatever was due, also if somebody holds it.
+local function set_aside(address, box, dead, priority, row, fields)
+  local word = bury(address, box, dead, dead_max, row[1], priority, row[4], fields, '', UNREADABLE, '', '', false)
+  if is_session(row[2]) and row[2] ~= '' then tell(row[2], 'lost\t' .. row[2] .. '\t' .. handle(row[1], priority)) end
+  return word == 'dead' and 'unreadable' or 'nothing'
 end
 
 local function act(kind, address, box, dead, priority, id)
@@ -35,8 +42,9 @@ local function act(kind, address, box, dead, priority, id)
     return shadow and 'expired' or 'nothing'
   end
   local found = redis.call('XRANGE', box, id, id)[1]
-  if not found or not is_message(found[2]) then return 'nothing' end
+  if not found then return 'nothing' end
   local row, fields = pending(box, id, id, 1)[1], found[2]
+  if not is_readable(address, fields) then return set_aside(address, box, dead, priority, row or {id, '', 0, 1}, fields) end
   if kind == 'ttl' then
     expire(address, box, priority, id, fields)
     return 'expired'
@@ -69,7 +77,7 @@ for _, mailbox, boxes, dead in each(mailboxes, SHARD_KEYS, 1) do
       redis.call('ZREM', due, member)
       word = act(kind, address, boxes[lane], dead, priority, id)
     end
-    ended_some = ended_some or word == 'expired' or word == 'dead'
+    ended_some = ended_some or word == 'expired' or word == 'dead' or word == 'unreadable'
     became[#became + 1] = word
   end
   if ended_some then settle_waiting(address, boxes) end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- peek: a look into a mailbox that leases nothing.
--- Uses shard, walking, states
+-- Uses shard, records, walking, states
 --
 -- KEYS  SHARD
 --       27 paused  HASH  see states
@@ -14,7 +14,7 @@
 --         type          false or only messages of this type
 --         sender        false or only messages from this agent, by its bare name
 --         with_body     whether bodies are wanted
--- What has expired is not shown. A page may be short and still not be the last one: the look itself is bounded.
+-- What has expired is not shown. Of a record that cannot be read head, opts and body are empty. A page may be short and still not be the last one: the look itself is bounded.
 -- Returns {next lane index or 0 at the end, next after, rows} with rows
 --         {handle, "queued" | "held" | "delayed", attempt, why, until_ms or -1, holder or "", held since or -1, head, opts, body or ""}
 
@@ -36,12 +36,13 @@ end
 
 lane, after = walk(boxes, lane, after, function(box, its_lane, id, fields)
   if #rows == limit then return false end
-  local expires_at = tonumber((string.match(fields[4], '^%d+\t%d+\t(%d+)')))
+  if not is_readable(address, fields) then fields = {'head', '', 'opts', nil, 'body', ''} end
+  local head, opts = fields[2], fields[4]
+  local expires_at = opts and tonumber((string.match(opts, '^%d+\t%d+\t(%d+)'))) or math.huge
   local entry = handle(id, 10 - its_lane)
-  local state, attempt, why, until_ms, holder, since =
-    state_of(address, entry, pending(box, id, id, 1)[1], fields[4], why_here)
-  if fits(fields[2], state) and expires_at > book.now_ms then
-    rows[#rows + 1] = {entry, state, attempt, why, until_ms, holder, since, fields[2], fields[4], with_body and fields[6] or ''}
+  local state, attempt, why, until_ms, holder, since = state_of(address, entry, pending(box, id, id, 1)[1], opts, why_here)
+  if fits(head, state) and expires_at > book.now_ms then
+    rows[#rows + 1] = {entry, state, attempt, why, until_ms, holder, since, head, opts or '', with_body and fields[6] or ''}
   end
   return true
 end)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- release: a holder gives messages back, nobody's fault: redelivered at once, in order, not counted.
--- Uses shard, mailboxes, consumers, exchanges, fence, holding
+-- Uses shard, records, mailboxes, consumers, exchanges, fence, holding
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -18,7 +18,7 @@ return once(exchange, part, function()
   local refused = {}
   for m, mailbox, boxes in each(mailboxes, FENCED_KEYS, 0) do
     local address, priorities, session, entries = unpack(mailbox)
-    settle_each(m, boxes, priorities, session, entries, refused, 'released', '', function(box, _, entry, row)
+    settle_each(m, address, boxes, priorities, session, entries, refused, 'released', '', function(box, _, entry, row)
       redis.call('XCLAIM', box, GROUP, READY, 0, row[1], 'JUSTID')
       redis.call('ZREM', due, 'hold\t' .. address .. '\t' .. entry)
     end)

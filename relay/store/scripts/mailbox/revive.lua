@@ -1,7 +1,7 @@
 #!lua
 -- revive: bring messages back from the dead-letter box into their mailbox, with no failed attempts.
 -- Not on a full server: dead letters can wait, and what is revived is kept for its whole time again.
--- Uses shard
+-- Uses shard, records
 --
 -- KEYS  SHARD
 --       27+ one STREAM per lane, in the order of `priorities`, then the dead-letter box, STREAM
@@ -10,6 +10,7 @@
 --         by            who wants it
 --         entries       ids in the dead-letter box
 -- Returns per entry {"revived", new handle} | {"full"} | {"duplicate"} if it was sent again meanwhile | {"not_found"}
+--         | {"unreadable"}
 
 local address, priorities, max_messages, max_bytes, ttl_ms, by, entries = open()
 local boxes = {unpack(KEYS, SHARD_KEYS + 1, SHARD_KEYS + #priorities)}
@@ -34,7 +35,9 @@ for n, id in ipairs(entries) do
   else
     local fields = found[2]
     local key, tenant, to, from, _, thread, payload_bytes = string.match(fields[2], HEAD)
-    if redis.call('HEXISTS', ids, key) == 1 then
+    if not is_readable(address, fields) then
+      results[n] = {'unreadable'}
+    elseif redis.call('HEXISTS', ids, key) == 1 then
       results[n] = {'duplicate'}
     elseif depth >= max_messages or size + tonumber(payload_bytes) > max_bytes then
       results[n] = {'full'}

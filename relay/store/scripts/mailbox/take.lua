@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- take: give sessions what is next in their mailboxes: what was released first, then what is new.
--- Ends what has expired on the way, and parks what is not due yet.
--- Uses shard, consumers, exchanges, fence
+-- Ends what has expired on the way, parks what is not due yet, and lays aside what cannot be read.
+-- Uses shard, records, consumers, exchanges, fence
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -106,7 +106,7 @@ for m, mailbox in ipairs(mailboxes) do
       redis.call('ZADD', due, book.now_ms + timeout_ms, 'hold\t' .. address .. '\t' .. entry)
     end
     -- Of a first attempt whatever ends it tells when it was taken: most messages need no event of their delivery.
-    if attempt > 1 then event('taken', entry, text(attempt), session, '', '', string.match(fields[2], KEY)) end
+    if attempt > 1 then event('taken', entry, text(attempt), session, '', '', key_of(address, fields)) end
     given[#given + 1] = entry
     given[#given + 1] = attempt
     given[#given + 1] = fields[2]
@@ -143,6 +143,8 @@ for m, mailbox in ipairs(mailboxes) do
         local found = redis.call('XRANGE', box, id, id)[1]
         if not found then
           redis.call('XACK', box, GROUP, id)
+        elseif not is_readable(address, found[2]) then
+          lay_aside(address, box, id, handle(id, priority))
         elseif is_wanted(found[2]) then
           redis.call('XCLAIM', box, GROUP, session, 0, id, 'JUSTID')
           offer(box, priority, id, found[2], attempt)
@@ -177,7 +179,9 @@ for m, mailbox in ipairs(mailboxes) do
       has_read = true
       local past_backlog = false
       for _, found in ipairs(reply[1][2]) do
-        if past_backlog or backlog_end ~= '' and not came_before(found[1], backlog_end) then
+        if not is_readable(address, found[2]) then
+          lay_aside(address, box, found[1], handle(found[1], priority))
+        elseif past_backlog or backlog_end ~= '' and not came_before(found[1], backlog_end) then
           -- Read too far: it waits at the front of the line until the backlog of every lane is through.
           past_backlog = true
           put_back(box, priority, found)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- touch: a holder is still working: a timed hold is moved on. A hold without a time needs nothing and is left as it is.
--- Uses shard, mailboxes, exchanges, fence, holding
+-- Uses shard, records, mailboxes, exchanges, fence, holding
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -18,7 +18,7 @@ return once(exchange, part, function()
   local refused = {}
   for m, mailbox, boxes in each(mailboxes, FENCED_KEYS, 0) do
     local address, priorities, session, extend_ms, entries = unpack(mailbox)
-    settle_each(m, boxes, priorities, session, entries, refused, 'touched', '', function(_, _, entry)
+    settle_each(m, address, boxes, priorities, session, entries, refused, 'touched', '', function(_, _, entry)
       redis.call('ZADD', due, 'XX', book.now_ms + extend_ms, 'hold\t' .. address .. '\t' .. entry)
     end)
   end

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- where: where a message is, and how it ended if it did.
--- Uses shard, shadows, states
+-- Uses shard, records, shadows, states
 --
 -- KEYS  SHARD
 --       27 paused  HASH  see states
@@ -25,7 +25,7 @@ local function in_mailbox()
   local id, priority = string.match(entry, '^(%d+%-%d+)p?(%d?)$')
   local box = boxes[10 - (tonumber(priority) or 0)]
   local found = redis.call('XRANGE', box, id, id)[1]
-  return found and found[2][4], pending(box, id, id, 1)[1]
+  return found and found[2], pending(box, id, id, 1)[1], id
 end
 
 local function in_shadow()
@@ -33,15 +33,20 @@ local function in_shadow()
   return shadow and string.match(shadow, '^[^\n]*\n[^\n]*\n%d+\n([^\n]*)')
 end
 
-local hidden, opts, row = unmarked(entry), nil, nil
+local hidden, opts, fields, row, id = unmarked(entry), nil, nil, nil, nil
 entry = hidden or entry
-if hidden then opts = in_shadow() else opts, row = in_mailbox() end
-if not opts then return {'unknown'} end
-local _, accepted_at, expires_at, _, max_attempts = string.match(opts, OPTS)
-if tonumber(expires_at) <= book.now_ms then return {'expired', entry, row and row[4] or 0, tonumber(expires_at)} end
+if hidden then opts = in_shadow() else fields, row, id = in_mailbox() end
+if not opts and not fields then return {'unknown'} end
 local tenant, to = string.match(key, KEY_PARTS)
 local address = tenant .. '/' .. to
+if fields and not is_readable(address, fields) then
+  local state, attempt, why = state_of(address, entry, row, nil)
+  return {state, entry, attempt, accepted_at(address, {id, fields}), why, -1, '', -1, 0}
+end
+opts = opts or fields[4]
+local _, came_at, expires_at, _, max_attempts = string.match(opts, OPTS)
+if tonumber(expires_at) <= book.now_ms then return {'expired', entry, row and row[4] or 0, tonumber(expires_at)} end
 local state, attempt, why, until_ms, holder, since = state_of(address, entry, row, opts, function()
   return why_waiting(address, redis.call('HGET', presence, address), (holds_of(boxes)))
 end)
-return {state, entry, attempt, tonumber(accepted_at), why, until_ms, holder, since, tonumber(max_attempts)}
+return {state, entry, attempt, tonumber(came_at), why, until_ms, holder, since, tonumber(max_attempts)}

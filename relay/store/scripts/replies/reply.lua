@@ -1,7 +1,7 @@
 #!lua
 -- reply: answer a request that this session holds. The last answer also acks it; a part does not.
 -- Not on a full server: an answer may be far larger than what it ends. Its holder may still ack, nack or release.
--- Uses shard, consumers, exchanges, fence, holding
+-- Uses shard, records, consumers, exchanges, fence, holding
 --
 -- KEYS  SHARD
 --       27 calls  HASH  see fence
@@ -31,7 +31,7 @@ local function refuse(word)
 end
 if not row then return refuse(fields) end
 local _, _, expires_at, _, _, _, _, request = string.match(fields[4], OPTS)
-if request == '0' then return refuse('not_a_request') end
+if request == '0' or not is_readable(address, fields) then return refuse('not_a_request') end
 
 -- count_part: nil, or why there can be no more parts. What is counted goes when the request would have expired.
 local function count_part()
@@ -48,12 +48,12 @@ if why_not then return refuse(why_not) end
 local entry = handle(id, priority)
 local tenant, _, from, request_id = string.match(fields[2], KEY_PARTS)
 book.timed = true
-event('replied', entry, row[4], session, more and 'part' or '', held_ms(row), string.match(fields[2], KEY))
+event('replied', entry, row[4], session, more and 'part' or '', held_ms(row), key_of(address, fields))
 book.replies = {'reply', table.concat({tenant .. '/' .. from, address, request_id, expires_at, more and 'part' or 'end', request,
   payload}, '\t')}
 if not more then
   redis.call('DEL', parts_kept)
-  ending('acked', entry, row[4], fields, session, '', '', held_ms(row), came_before(id, backlog_end))
+  ending('acked', address, entry, row[4], fields, session, '', '', held_ms(row), came_before(id, backlog_end))
   redis.call('XACK', box, GROUP, id)
   redis.call('XDEL', box, id)
   settle_waiting(address, boxes)

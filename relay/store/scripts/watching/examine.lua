@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- examine: what is wrong with one lane of a mailbox: its entries, its group and the index must agree.
--- Uses shard, consumers
+-- Uses shard, records, consumers
 --
 -- KEYS  SHARD
 --       27 box  STREAM  the lane
@@ -8,15 +8,15 @@
 --         address, priority
 --         after         behind which stream id to go on; "" for the beginning
 --         limit         how many entries to look at
--- Returns {next after or "" at the end, ghosts, stranded, unindexed, orphaned, leaked}: of the first four the ids in this
---         page, of the last the names of consumers, told with the first page only
+-- Returns {next after or "" at the end, ghosts, stranded, unindexed, orphaned, leaked, unreadable}: the ids in this
+--         page, but of leaked the names of consumers, told with the first page only
 
 local address, priority, after, limit = open()
 local box = KEYS[SHARD_KEYS + 1]
 local from = after == '' and '-' or '(' .. after
-local ghosts, stranded, unindexed, orphaned, leaked = {}, {}, {}, {}, {}
+local ghosts, stranded, unindexed, orphaned, leaked, unreadable = {}, {}, {}, {}, {}, {}
 
-if redis.call('EXISTS', box) == 0 then return {'', ghosts, stranded, unindexed, orphaned, leaked} end
+if redis.call('EXISTS', box) == 0 then return {'', ghosts, stranded, unindexed, orphaned, leaked, unreadable} end
 
 local delivered = '0-0'
 for _, group in ipairs(redis.call('XINFO', 'GROUPS', box)) do
@@ -49,8 +49,11 @@ for _, entry in ipairs(entries) do
   if in_page(id) then
     is_there[id] = true
     if not owner[id] and came_before(id, delivered) then stranded[#stranded + 1] = id end
-    local key = string.match(fields[2] or '', KEY)
-    if not key or redis.call('HGET', ids, key) ~= handle(id, priority) then unindexed[#unindexed + 1] = id end
+    if not is_readable(address, fields) then
+      unreadable[#unreadable + 1] = id
+    elseif redis.call('HGET', ids, string.match(fields[2], KEY)) ~= handle(id, priority) then
+      unindexed[#unindexed + 1] = id
+    end
   end
 end
 for _, row in ipairs(rows) do
@@ -76,4 +79,4 @@ if after == '' then
   end
 end
 
-return {page_end or '', ghosts, stranded, unindexed, orphaned, leaked}
+return {page_end or '', ghosts, stranded, unindexed, orphaned, leaked, unreadable}
