@@ -59,8 +59,8 @@ def shard(facts: ShardFacts, keys: Keys, settings: Settings, now_ms: int) -> Ite
         yield warning(
             "records_unreadable",
             f"{facts.unreadable} records of shard {facts.shard} could not be read and are dead letters now: the log "
-            "line record_unreadable names each",
-            f"once you know why: redis-cli HDEL '{keys.totals(facts.shard)}' unreadable",
+            "line record_unreadable names each, and this is said until the count is removed",
+            f"redis-cli HDEL '{keys.totals(facts.shard)}' unreadable",
         )
     if facts.dead_instances:
         names = ", ".join(sorted(facts.dead_instances))

@@ -186,6 +186,14 @@ async def full_of_dead_letters(patient: Patient) -> None:
     pipe.execute()
 
 
+async def record_that_waits(patient: Patient) -> None:
+    patient.redis.xadd(patient.box, {"head": "no", "opts": "such", "body": "thing"})
+
+
+async def records_set_aside(patient: Patient) -> None:
+    patient.redis.hset(patient.keys.totals(1), "unreadable", 3)
+
+
 BROKEN: dict[str, tuple[Seed, str]] = {
     "a server that evicts": (configured("maxmemory-policy", "allkeys-lru"), "eviction"),
     "no append-only file": (configured("appendonly", "no"), "append_only"),
@@ -210,6 +218,8 @@ BROKEN: dict[str, tuple[Seed, str]] = {
     "an entry that only the index has": (lost_ids, "lost_ids"),
     "a hold without a session": (orphaned, "orphaned"),
     "a consumer without a session": (leaked, "leaked_consumers"),
+    "a record that cannot be read": (record_that_waits, "unreadable"),
+    "records that were set aside": (records_set_aside, "records_unreadable"),
     "holds that do not end": (overdue, "overdue"),
     "messages past their TTL": (unswept, "unswept"),
     "receipts that go nowhere": (stuck_outbox, "outbox"),
@@ -242,7 +252,7 @@ async def test_a_broken_set_up_is_found_by_name_and_nothing_else_is(patient: Pat
         *("a server that evicts", "a log that is not flushed", "large nodes", "a small buffer for wakes"),
         *("connections that never end", "few connections", "clients that may be cut off", "a limit for answers"),
         *("holds of entries that are gone", "a hold without a session", "a consumer without a session"),
-        *("an entry that only the index has", "an entry that nobody will get"),
+        *("an entry that only the index has", "an entry that nobody will get", "records that were set aside"),
     ],
 )
 async def test_the_command_that_it_names_mends_it(patient: Patient, name: str) -> None:
