@@ -71,8 +71,8 @@ def break_stream(desk: Desk, key: str) -> None:
         desk.redis.xadd(key, {"count": broken, "receipts": broken})
         for kind in ("accepted", "acked", "dead"):
             columns = [kind.encode(), b"1-1", column, column, b"s", b"", b"5", b"acme", b"bob", b"alice", column]
-            desk.redis.xadd(key, {"e2": b"1\ti\n" + b"\t".join(columns)})
-            desk.redis.xadd(key, {"e2": column + b"\ti\n" + b"\t".join(columns)})
+            desk.redis.xadd(key, {"e1": b"1\ti\n" + b"\t".join(columns)})
+            desk.redis.xadd(key, {"e1": column + b"\ti\n" + b"\t".join(columns)})
 
 
 async def everybody_goes_round(desk: Desk) -> list[Finding]:

@@ -8,7 +8,7 @@ from tests.builders import Desk
 @pytest.fixture
 def log(desk: Desk) -> list[str]:
     """The entries of an event log."""
-    return [str(desk.redis.xadd(desk.keys.events(0), {"e2": "…"}, id=f"{n}-0")) for n in range(1, 6)]
+    return [str(desk.redis.xadd(desk.keys.events(0), {"e1": "…"}, id=f"{n}-0")) for n in range(1, 6)]
 
 
 async def is_kept(desk: Desk, entry: str) -> int:

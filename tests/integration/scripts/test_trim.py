@@ -25,7 +25,7 @@ def counted(desk: Desk) -> str | None:
 def desk(desk: Desk) -> Desk:
     """With 300 events."""
     for n in range(1, 301):
-        desk.redis.xadd(desk.keys.events(0), {"e2": "…"}, id=f"{n}-0")
+        desk.redis.xadd(desk.keys.events(0), {"e1": "…"}, id=f"{n}-0")
     return desk
 
 
