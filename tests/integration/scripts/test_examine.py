@@ -18,10 +18,11 @@ class Page:
     unindexed: list[str]
     orphaned: list[str]
     leaked: list[str]
+    unreadable: list[str]
 
     @property
     def faults(self) -> dict[str, list[str]]:
-        kinds = ("ghosts", "stranded", "unindexed", "orphaned", "leaked")
+        kinds = ("ghosts", "stranded", "unindexed", "orphaned", "leaked", "unreadable")
         return {kind: found for kind in kinds if (found := getattr(self, kind))}
 
 
@@ -34,7 +35,7 @@ async def examine(desk: Desk, after: str = "", limit: int = 100, priority: int =
 
 
 async def test_a_mailbox_that_is_not_there_has_no_faults(desk: Desk) -> None:
-    assert await examine(desk) == Page("", [], [], [], [], [])
+    assert await examine(desk) == Page("", [], [], [], [], [], [])
 
 
 @pytest.mark.parametrize("priority", [0, 3])
@@ -108,3 +109,11 @@ async def test_pages_go_on_where_the_last_ended(desk: Desk) -> None:
         pages.append(await examine(desk, after=pages[-1].after, limit=2))
 
     assert [page.stranded for page in pages] == [sent[:2], sent[2:4], sent[4:]]
+
+
+async def test_an_entry_that_is_no_message_is_unreadable(desk: Desk) -> None:
+    sent = await desk.send_one(a_message("m-1"))
+    odd = str(desk.redis.xadd(desk.keys.box(BOB, 0), {"head": "of something else"}))
+
+    assert (await examine(desk)).faults == {"unreadable": [odd]}
+    assert sent.entry != odd

@@ -50,7 +50,7 @@ def test_plain_acks_read_the_columns_of_opts_that_the_scripts_name() -> None:
 
 
 def test_plain_acks_remove_all_that_may_be_due_to_a_message() -> None:
-    removed = re.search(r"^ +redis\.call\('ZREM', due, (.+)\)$", LUA["shard"], re.MULTILINE)
+    removed = re.search(r"^ +redis\.call\('ZREM', due, (.+)\)$", LUA["records"], re.MULTILINE)
 
     assert removed is not None
     assert list(ack_plain.DUE_KINDS) == re.findall(r"'(\w+)' \.\. place", removed[1])
