@@ -1,1 +1,1 @@
-"""The server side of connections, HTTP and WebSocket alike: limits, slow and partial input, frames. Knows aiohttp."""
+"""The server side of connections, HTTP and WebSocket alike: limits, slow and partial input, frames."""

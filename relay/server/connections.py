@@ -13,6 +13,7 @@ from aiohttp import web
 from relay.core.instance.instance import Instance
 from relay.core.output_budget import Output
 from relay.errors import RateLimited
+from relay.server.aiohttp_parts import PacedConnection, WrappingRunner
 from relay.server.open_files import connection_limits
 from relay.server.partial_input import PartialInput
 from relay.server.strangers import Stranger
@@ -31,7 +32,7 @@ COME_BACK_MS = 1_000
 log = Seldom(logging.getLogger(__name__))
 
 
-class ServerConnection(web.RequestHandler):
+class ServerConnection(PacedConnection):
     """One connection. It begins as plain HTTP; a WebSocket looks after itself from `be_socket` on."""
 
     __slots__ = (
@@ -113,8 +114,8 @@ class ServerConnection(web.RequestHandler):
             self._take(data)
             return
         self._pieces.extend(data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
-        self._pause_transport_reading()
-        self._resume_transport_reading()
+        self.pause_transport()
+        self.resume_transport()
 
     def _take(self, data: bytes) -> None:
         if not self._is_known:
@@ -148,18 +149,14 @@ class ServerConnection(web.RequestHandler):
     def _read_on(self) -> None:
         """Takes one piece, and has the next one wait for another turn of the event loop."""
         self._waits_for_turn = False
-        if self.transport is not None and not self._reading_paused and not self._buffer_paused:
+        if self.transport is not None and not self.is_paused():
             self._take(self._pieces.popleft())
-            self._resume_transport_reading()
+            self.resume_transport()
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """aiohttp says so for each chunk of a body that is read: most often there is nothing to resume."""
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
-
-    def _resume_transport_reading(self) -> None:
+    def resume_transport(self) -> None:
+        """Only when all that came has been read."""
         if not self._pieces:
-            super()._resume_transport_reading()
+            super().resume_transport()
         elif not self._waits_for_turn:
             self._waits_for_turn = True
             self._server.turns.wait(self._read_on)
@@ -272,12 +269,12 @@ class Server(web.Server):
             connection.tick(now)
 
 
-class Runner(web.AppRunner):
+class Runner(WrappingRunner):
     """Runs an application on a Server."""
 
     def __init__(self, app: web.Application, instance: Instance, **options: Any) -> None:
         super().__init__(app, **options)
         self._instance = instance
 
-    async def _make_server(self) -> web.Server:
-        return Server(await super()._make_server(), self._instance)
+    def wrap(self, server: web.Server) -> web.Server:
+        return Server(server, self._instance)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
-from aiohttp._websocket.reader import WebSocketDataQueue, WebSocketReader
+
+from relay.server.aiohttp_parts import FrameBuffer, FramedSocket, WebSocketReader
 
 CLOSE_TIMEOUT_S = 2.0  # how long a client may take to answer a close
 LINGER_POLL_S = 0.05
@@ -76,7 +77,7 @@ WHOLE = (WSMsgType.TEXT, WSMsgType.BINARY)  # others may come between the fragme
 Taker = Callable[[Any], bool]
 
 
-class FrameQueue(WebSocketDataQueue):
+class FrameQueue(FrameBuffer):
     """Frames that wait for their listener. While the listener only waits for frames, a taker gets them at once.
 
     Waking a listener costs more than most frames do. After FRAMES_A_TURN frames it is woken anyway, so that other
@@ -86,7 +87,6 @@ class FrameQueue(WebSocketDataQueue):
     taker: Taker | None = None  # says whether it goes on; else the listener has to look after something
     heard: Callable[[], None]  # told of pongs, once there is a taker
     is_awaited = False
-    _protocol: Any  # the connection, which counts what is not whole
     _taken = 0
 
     def feed_data(self, data: Any, size: int) -> None:
@@ -96,15 +96,15 @@ class FrameQueue(WebSocketDataQueue):
         if (
             self.taker is None
             or not self.is_awaited
-            or self._buffer
+            or self.has_frames()
             or self._taken == FRAMES_A_TURN
             or data.type is not WSMsgType.TEXT
         ):
             if data.type in WHOLE:
-                self._protocol.half = 0
+                self.connection.half = 0
             super().feed_data(data, size)
             return
-        self._protocol.half = 0
+        self.connection.half = 0
         self._taken += 1
         if not self.taker(data.data):
             super().feed_data(LOOK, 0)
@@ -151,28 +151,25 @@ class MaskedReader(WebSocketReader):
         return True
 
 
-class Socket(web.WebSocketResponse):
+class Socket(FramedSocket):
     """Takes turns with other sockets. A client that sends too large a frame can still read the close code."""
 
     frames = 0  # that were asked for so far
-    _reader: FrameQueue
+    queue: FrameQueue
 
-    def _post_start(self, request: web.BaseRequest, protocol: str | None, writer: Any) -> None:
-        """As aiohttp has it, with a queue of ours."""
-        assert self._loop is not None
-        self._ws_protocol, self._writer = protocol, writer
-        self._reader = FrameQueue(request._protocol, QUEUE_BYTES, loop=self._loop)
-        self._parser = MaskedReader(self._reader, self._max_msg_size)
-        request.protocol.set_parser(self._parser)
-        request.protocol.keep_alive(False)
+    def open_frames(
+        self, connection: web.RequestHandler, max_bytes: int, loop: asyncio.AbstractEventLoop
+    ) -> tuple[FrameQueue, MaskedReader]:
+        self.queue = FrameQueue(connection, QUEUE_BYTES, loop=loop)
+        return self.queue, MaskedReader(self.queue, max_bytes)
 
     def take(self, taker: Taker, heard: Callable[[], None]) -> None:
         """From now on frames need not wait to be received. Pongs are only heard."""
-        self._reader.heard, self._reader.taker = heard, taker
+        self.queue.heard, self.queue.taker = heard, taker
 
     def has_frames(self) -> bool:
         """Whether some have come and were not received yet."""
-        return bool(self._reader._buffer)
+        return self.queue.has_frames()
 
     async def receive_in_turn(self) -> WSMessage:
         """The next frame. Those that are there already come without waiting: only this gives others a turn."""
@@ -182,7 +179,7 @@ class Socket(web.WebSocketResponse):
         return await self.receive()
 
     async def close(self, *, code: int = WSCloseCode.OK, message: bytes = b"", drain: bool = True) -> bool:
-        transport = self._req.transport if self._req is not None else None
+        transport = self.transport()
         if code == WSCloseCode.MESSAGE_TOO_BIG and transport is not None and not self.closed:
             # Closed with unread data waiting, the connection would be reset and the close frame lost with it. What
             # still comes is read and dropped meanwhile.

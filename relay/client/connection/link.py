@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import aiohttp
 import msgspec
@@ -48,13 +48,21 @@ class Relay(Protocol):
     async def close(self) -> None: ...
 
 
+class Socket(aiohttp.ClientWebSocketResponse[Any]):
+    """A WebSocket that knows its transport, which aiohttp does not hand out."""
+
+    def __init__(
+        self, reader: Any, writer: Any, protocol: Any, response: aiohttp.ClientResponse, *rest: Any, **options: Any
+    ):
+        super().__init__(reader, writer, protocol, response, *rest, **options)
+        self.transport = response.connection.transport if response.connection is not None else None
+
+
 class WebSocketLink:
     """A link over the network."""
 
-    def __init__(self, ws: "aiohttp.ClientWebSocketResponse[Any]") -> None:
+    def __init__(self, ws: Socket) -> None:
         self._ws = ws
-        connection = ws._response.connection
-        self._transport = connection.transport if connection is not None else None
         self._out: list[bytes] = []
         self._news = asyncio.Event()
         self._writer = asyncio.create_task(self._write())
@@ -103,8 +111,8 @@ class WebSocketLink:
                 await self._say_the_rest()
                 await self._ws.close()
         except TimeoutError:
-            if self._transport is not None:
-                self._transport.abort()
+            if self._ws.transport is not None:
+                self._ws.transport.abort()
 
     async def _say_the_rest(self) -> None:
         out, self._out = self._out, []
@@ -125,7 +133,7 @@ class Network:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            self._http = aiohttp.ClientSession()
+            self._http = aiohttp.ClientSession(ws_response_class=Socket)
         return self._http
 
     async def connect(self, url: str) -> Link:
@@ -134,7 +142,7 @@ class Network:
             ws = await self._session().ws_connect(
                 f"{url}/v1/ws", max_msg_size=MAX_MESSAGE_BYTES, decode_text=False, compress=0
             )
-        return WebSocketLink(ws)
+        return WebSocketLink(cast(Socket, ws))
 
     async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> tuple[int, dict[str, Any]]:
         """Status and body of a call. Raises OSError, aiohttp.ClientError or TimeoutError."""
