@@ -102,7 +102,7 @@ async def _clockwork(app: web.Application) -> AsyncIterator[None]:
 
 def _stop_if_failed(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.critical("hub_failed", exc_info=task.exception())
+        log.critical("instance_failed", exc_info=task.exception())
         signal.raise_signal(signal.SIGTERM)
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import ALICE, BOB, CAROL, Desk, a_message
 from tests.conftest import MakeDesk
 from tests.integration.test_costs import assert_close, usage
+from tests.integration.test_costs import documented as of_operations
 from tests.servers import RealServer
 
 PAGE = (Path(__file__).parents[2] / "docs/limits.md").read_text()
@@ -81,6 +82,17 @@ MEASURES: dict[str, Measure] = {
     "the id of an ended message": ended,
     "an answer that waits for room": owed,
 }
+
+
+ALSO_IN_OPERATIONS = {
+    "the id of an ended message": "its id after the end, for `RELAY_DEDUP_WINDOW_S`",
+    "a receipt": "a receipt that waits for its sender",
+}
+
+
+@pytest.mark.parametrize("what", ALSO_IN_OPERATIONS)
+def test_a_cost_is_the_same_on_both_pages(what: str) -> None:
+    assert documented(what) == of_operations()[ALSO_IN_OPERATIONS[what]]
 
 
 def documented(what: str) -> int:

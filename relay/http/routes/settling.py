@@ -37,7 +37,11 @@ from relay.store.mailbox.settle import Extra, How, Refusals, ReplyStep, Settleme
 
 routes = web.RouteTableDef()
 
-Token = Annotated[str, Meta(max_length=300), doc("The token that came with the lease.", "w1.1800000000123.1")]
+Token = Annotated[
+    str,
+    Meta(max_length=300),
+    doc("The token that came with the lease.", "1.1800000000200.1800000000123-0.http.w1.5f0c2a9d"),
+]
 Confirm = Annotated[bool, doc("As over WebSocket; here every settlement is answered anyway.", True)]
 Entry = Annotated[str, Meta(min_length=1, max_length=64), doc("The entry to settle.", "1800000000123-0")]
 

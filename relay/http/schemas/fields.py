@@ -37,7 +37,9 @@ ReplyTo = Annotated[str, doc("The id of the message that this one answers.", "m-
 Headers = Annotated[dict[str, str], doc("Names and values that the sender added.", {"traceparent": "00-4bf9-00f0-01"})]
 Signature = Annotated[str, doc("The sender's signature of the message, as the sender wrote it.", "c2lnbmVk")]
 Payload = Annotated[Raw, doc("Any JSON value, as its writer wrote it.", {"sum": [2, 2]})]
-LockToken = Annotated[str, doc("Proves the lease; every settling needs it.", "w1.1800000000123.1")]
+LockToken = Annotated[
+    str, doc("Proves the lease; every settling needs it.", "1.1800000000200.1800000000123-0.http.w1.5f0c2a9d")
+]
 Holder = Annotated[str, doc("The session or lease that holds the message.", "5f0c2a9d1e.7")]
 HeldSinceMs = Annotated[int, doc("Since when it is held, in milliseconds since 1970.", 1_800_000_000_223)]
 Why = Annotated[

@@ -1,4 +1,4 @@
-"""Lookup: where a message is, and what is in a mailbox. It changes nothing."""
+"""Lookup: where a message is, and what is in a mailbox. Only cancel changes anything."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

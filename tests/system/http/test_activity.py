@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.callers import Event, caller, operator, soon
+from tests.callers import Event, caller, operator
 from tests.system.conftest import Room
 
 pytestmark = pytest.mark.xdist_group("common")
@@ -202,19 +202,6 @@ async def test_a_draining_instance_ends_its_streams(room: Room) -> None:
     assert parts == []
     assert await asyncio.to_thread(third.wait) == 0
     assert third.complaints() == []
-
-
-async def test_a_follower_that_goes_away_is_forgotten(room: Room) -> None:
-    eve = caller(room, "eve", "inspect")
-    for _ in range(3):
-        async with eve.follow("/v1/events") as events:
-            await anext(events)
-
-    await soon(lambda: _ready(room), 200)
-
-
-async def _ready(room: Room) -> int:
-    return (await room.a.ready())[0]
 
 
 # -- filters

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from aiohttp import web
@@ -15,6 +15,8 @@ from relay.http import openapi
 from relay.http.operation import operation_of
 from relay.http.schemas.activity import EventShown
 from relay.http.schemas.errors import WIRE_ERRORS
+from relay.http.schemas.fields import LockToken as LockTokenField
+from relay.store.mailbox.leases import LockToken
 from relay.store.record.events import COLUMNS
 
 NOT_OURS = ("/a2a/",)  # speaks A2A, whose own documents describe it
@@ -186,3 +188,9 @@ def test_an_example_of_the_document(document: dict[str, Any]) -> None:
         "cursor",
         {"type": "integer", "minimum": 1, "maximum": 1_000, "default": 100},
     )
+
+
+def test_the_lock_token_that_is_shown_is_one() -> None:
+    (shown,) = get_args(LockTokenField)[1].examples
+
+    assert str(LockToken.parse(shown, "1800000000123-0")) == shown
