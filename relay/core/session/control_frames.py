@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from relay.core.instance.topics import Topics, publication
 from relay.core.intake import not_granted, pay, rate_limited
@@ -12,7 +12,7 @@ from relay.core.session.answer_buffer import ReplyBuffer
 from relay.core.session.spending import Spending
 from relay.errors import Forbidden, Malformed, RelayError
 from relay.protocol.address import address
-from relay.protocol.frames import AnyFrame, Block, Presence, Publish, Subscribe, Sync, Unblock, Unsubscribe, frame
+from relay.protocol.frames import Block, Presence, Publish, Subscribe, Sync, Unblock, Unsubscribe, frame
 from relay.protocol.message import opaque
 from relay.store.agents.rates import LIST, LOOK
 from relay.store.store import Store
@@ -21,6 +21,8 @@ MAX_TOPICS = 1_000  # that one session follows
 MAX_TOPICS_BYTES = 32_768  # and of all their names, for each answer repeats them
 BYTES_PER_NAME = 160  # of an answer, about
 MAX_UNANSWERED = 50  # of one session under way; the next one is rate_limited
+
+Question = Subscribe | Unsubscribe | Block | Unblock | Presence | Sync
 
 
 class ControlFrames:
@@ -50,7 +52,7 @@ class ControlFrames:
         self._open = 0  # how many are not answered yet
         self._one_sync = asyncio.Lock()  # the others wait: one may take many looks into a mailbox
 
-    def handle(self, question: AnyFrame) -> None:
+    def handle(self, question: Question) -> None:
         """Raises RateLimited."""
         if self._open >= MAX_UNANSWERED:
             raise rate_limited(1_000)
@@ -65,7 +67,7 @@ class ControlFrames:
 
         self._spending.spend(1, spent, price(question))
 
-    def _about_bytes(self, question: AnyFrame) -> int:
+    def _about_bytes(self, question: Question) -> int:
         """About how long the answer will be."""
         match question:
             case Subscribe(topics=named):
@@ -74,14 +76,17 @@ class ControlFrames:
                 return BYTES_PER_NAME * len(self._subscriptions)
             case Block(agents=named) | Unblock(agents=named) | Presence(agents=named):
                 return BYTES_PER_NAME * len(named)
-        return BYTES_PER_NAME
+            case Sync():
+                return BYTES_PER_NAME
+            case _:
+                assert_never(question)
 
     def end(self) -> None:
         if self._subscriptions:
             self._topics.unsubscribe(self._link, list(self._subscriptions))
             self._subscriptions = frozenset()
 
-    async def _answer(self, question: AnyFrame, about_bytes: int) -> None:
+    async def _answer(self, question: Question, about_bytes: int) -> None:
         self._link.output.reserve(about_bytes)
         try:
             match question:
@@ -99,6 +104,8 @@ class ControlFrames:
                 case Sync():
                     async with self._one_sync:
                         await self._sync(question)
+                case _:
+                    assert_never(question)
         except RelayError as error:
             self._link.send_error(error)
         finally:
@@ -177,6 +184,6 @@ class ControlFrames:
             self._replies.done(1)
 
 
-def price(question: AnyFrame) -> int:
+def price(question: Question) -> int:
     """The cost of a question; for presence, of each name in it."""
     return LOOK * max(1, len(question.agents)) if isinstance(question, Presence) else LIST

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, assert_never
 
 from relay.auth import Identity
 from relay.core.instance.sockets import Socket
@@ -24,14 +24,20 @@ from relay.protocol.frames import (
     Ack,
     AnyFrame,
     Auth,
+    Block,
     Nack,
     Ping,
+    Presence,
     Publish,
     ReceiptsAck,
     Release,
     Reply,
     Send,
+    Subscribe,
+    Sync,
     Touch,
+    Unblock,
+    Unsubscribe,
     frame,
     parse,
 )
@@ -203,8 +209,10 @@ class Session:
                 self._controls.publish(received)
             case Auth():
                 self.renew(received)
-            case _:
+            case Subscribe() | Unsubscribe() | Block() | Unblock() | Presence() | Sync():
                 self._controls.handle(received)
+            case _:
+                assert_never(received)
 
     # -- what the pump asks for
 

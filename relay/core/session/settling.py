@@ -1,7 +1,7 @@
 """Settling: the settlements of one client, rate-limited and answered."""
 
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from relay.core.intake import maybe_settled, no_more_parts, not_granted, not_held
 from relay.core.lifecycle import note_settled
@@ -65,6 +65,8 @@ class SessionSettling:
                 self._settle("touch", received, (int(received.extend_s * 1_000),))
             case Reply():
                 self._reply(received)
+            case _:
+                assert_never(received)
 
     def give_back(self, entries: list[str]) -> None:
         """Releases messages that arrived too late for a closing client; the attempt is not counted."""
