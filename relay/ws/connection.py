@@ -239,7 +239,7 @@ class Connection:
             log.exception("frame_not_handled", extra={"session": session.name})
             self._instance.spawn(self._end(WSCloseCode.INTERNAL_ERROR))
             return False
-        return not self._changes_role and session.replies.has_capacity() and self._output.room() > 0
+        return not self._changes_role and session.answers.has_capacity() and self._output.room() > 0
 
     def _heard(self) -> None:
         """A pong: the client is alive."""
@@ -250,7 +250,7 @@ class Connection:
         if self._session is not None and not self._writer.is_over:
             if self._changes_role:
                 await self._change_role(self._session)
-            await self._session.replies.wait_for_capacity()
+            await self._session.answers.wait_for_capacity()
         await self._until_room()
 
     async def _until_room(self) -> None:

@@ -11,7 +11,7 @@ MAX_EXPECTED = 5_000  # answers under way: a client that sends faster is read mo
 MAX_EXPECTED_BYTES = 16 * 2**20  # the same, in the frames that wait for their answers
 
 
-class ReplyBuffer:
+class AnswerBuffer:
     """Every message and settlement gets one reply. Those of one turn of the event loop share two frames at most."""
 
     __slots__ = (
@@ -55,7 +55,7 @@ class ReplyBuffer:
             self._waiter = None
 
     def has_capacity(self) -> bool:
-        """Whether the client may be read on: not too many replies are under way."""
+        """Whether the client may be read on: not too many answers are under way."""
         if self.expected == 0:
             self._bytes = 0
         return self.expected <= MAX_EXPECTED and self._bytes <= MAX_EXPECTED_BYTES

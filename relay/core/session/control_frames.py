@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from relay.core.instance.topics import Topics, publication
 from relay.core.intake import not_granted, pay, rate_limited
 from relay.core.session.agent_link import AgentLink
-from relay.core.session.answer_buffer import ReplyBuffer
+from relay.core.session.answer_buffer import AnswerBuffer
 from relay.core.session.spending import Spending
 from relay.errors import Forbidden, Malformed, RelayError
 from relay.protocol.address import address
@@ -29,7 +29,7 @@ class ControlFrames:
     """Each question gets its own answer frame or an error. Questions do not wait for each other."""
 
     __slots__ = (
-        *("_replies", "_link", "_one_sync", "_open", "_spawn"),
+        *("_answers", "_link", "_one_sync", "_open", "_spawn"),
         *("_spending", "_store", "_subscriptions", "_topics"),
     )
 
@@ -39,12 +39,12 @@ class ControlFrames:
         store: Store,
         topics: Topics,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
-        replies: ReplyBuffer,
+        answers: AnswerBuffer,
         spending: Spending,
     ) -> None:
         self._link = link
         self._spending = spending
-        self._replies = replies
+        self._answers = answers
         self._store = store
         self._topics = topics
         self._spawn = spawn
@@ -169,10 +169,10 @@ class ControlFrames:
             if granted:
                 self._spawn(self._tell_topic(publication(publish.topic, self._link.address, payload)))
             else:
-                self._replies.done(1)
+                self._answers.done(1)
                 self._link.send_error(not_granted(granted, retry_after_ms))
 
-        self._replies.expect(1)
+        self._answers.expect(1)
         self._spending.spend(1, spent)
 
     async def _tell_topic(self, data: bytes) -> None:
@@ -181,7 +181,7 @@ class ControlFrames:
         except RelayError as error:
             self._link.send_error(error)
         finally:
-            self._replies.done(1)
+            self._answers.done(1)
 
 
 def price(question: Question) -> int:

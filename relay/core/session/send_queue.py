@@ -7,7 +7,7 @@ import msgspec
 
 from relay.core.intake import not_granted, submit, within
 from relay.core.session.agent_link import AgentLink
-from relay.core.session.answer_buffer import ReplyBuffer
+from relay.core.session.answer_buffer import AnswerBuffer
 from relay.core.session.spending import Spending
 from relay.errors import Forbidden, RelayError
 from relay.protocol.message import Message
@@ -21,21 +21,21 @@ from relay.telemetry.metrics import Metrics
 class SendQueue:
     """Every message is answered once: accepted, duplicate or refused."""
 
-    __slots__ = ("_link", "_metrics", "_replies", "_session", "_spending", "_store")
+    __slots__ = ("_answers", "_link", "_metrics", "_session", "_spending", "_store")
 
     def __init__(
-        self, session: str, link: AgentLink, store: Store, metrics: Metrics, replies: ReplyBuffer, spending: Spending
+        self, session: str, link: AgentLink, store: Store, metrics: Metrics, answers: AnswerBuffer, spending: Spending
     ) -> None:
         self._session = session
         self._link = link
         self._store = store
         self._metrics = metrics
-        self._replies = replies
+        self._answers = answers
         self._spending = spending
 
     def send(self, raws: list[msgspec.Raw]) -> None:
         """The messages of one frame."""
-        self._replies.expect(len(raws))
+        self._answers.expect(len(raws))
         if self._store.memory.is_short:
             self._refuse_all(self._store.memory.shortage(), raws)
             return
@@ -62,12 +62,12 @@ class SendQueue:
 
     def _answered(self, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
         if error is not None:
-            self._replies.refuse(error, id=draft.id, to=draft.to)
+            self._answers.refuse(error, id=draft.id, to=draft.to)
         elif isinstance(outcome, Duplicate):
-            self._replies.accept_again(draft.id, _end(draft, outcome))
+            self._answers.accept_again(draft.id, _end(draft, outcome))
         else:
             # A blocked sender must not be able to tell, so it is answered like one whose message is stored.
-            self._replies.accept(draft.id)
+            self._answers.accept(draft.id)
 
     def _refuse_all(self, error: RelayError, raws: list[msgspec.Raw]) -> None:
         for raw in raws:
@@ -76,7 +76,7 @@ class SendQueue:
     def _refuse(self, error: RelayError, **names: Any) -> None:
         """A message that never got to the store."""
         self._metrics.refused[error.code] += 1
-        self._replies.refuse(error, **names)
+        self._answers.refuse(error, **names)
 
 
 def _end(draft: Draft, found: Duplicate) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from relay.core.instance.topics import Topics
 from relay.core.lifecycle import note_taken
 from relay.core.output_budget import Output
 from relay.core.session.agent_link import AgentLink
-from relay.core.session.answer_buffer import ReplyBuffer
+from relay.core.session.answer_buffer import AnswerBuffer
 from relay.core.session.control_frames import ControlFrames
 from relay.core.session.deliver_frame import deliver_frame
 from relay.core.session.delivery import DeliveryPump
@@ -63,7 +63,7 @@ class Session:
     __slots__ = (
         *("_controls", "_link", "_metrics", "_sends", "_serves_as", "_settling", "_socket", "_store"),
         *("ack_timeout_ms", "address", "asked_ms", "epoch", "joined", "mode", "name", "next_active_at_ms"),
-        *("pass_on", "pump", "receipts", "receives", "replies", "renew", "shard"),
+        *("answers", "pass_on", "pump", "receipts", "receives", "renew", "shard"),
     )
 
     def __init__(
@@ -107,14 +107,14 @@ class Session:
             pass_on=self._pass_on,
         )
         self.receipts = ReceiptReader(name, link, store.receipts, metrics, spending)
-        self.replies = ReplyBuffer(socket.write, store.level)
-        self._sends = SendQueue(name, link, store, metrics, self.replies, spending)
+        self.answers = AnswerBuffer(socket.write, store.level)
+        self._sends = SendQueue(name, link, store, metrics, self.answers, spending)
         self._settling = SessionSettling(
             *(link, name, self.ack_timeout_ms > 0, self.pump),
-            *(store, metrics, self.replies, spending),
+            *(store, metrics, self.answers, spending),
         )
         self._settling.may_hold = self.receives
-        self._controls = ControlFrames(link, store, topics, spawn, self.replies, spending)
+        self._controls = ControlFrames(link, store, topics, spawn, self.answers, spending)
 
     @property
     def identity(self) -> Identity:
@@ -155,7 +155,7 @@ class Session:
         self._controls.end()
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_WITHIN_S):
-                await self.replies.wait_for_rest()
+                await self.answers.wait_for_rest()
 
     def close(self, word: str, retry_after_ms: int | None = None) -> None:
         """Stops deliveries, tells the client why, lets it settle, and closes."""
@@ -164,7 +164,7 @@ class Session:
 
     def is_idle(self) -> bool:
         """Nothing is unconfirmed and nothing unanswered."""
-        return not self.pump.held and not self.replies.expected
+        return not self.pump.held and not self.answers.expected
 
     @property
     def is_stalled(self) -> bool:
@@ -189,7 +189,7 @@ class Session:
 
     def receive(self, data: bytes) -> None:
         """One frame of the client. What is wrong with it is answered; the session goes on."""
-        self.replies.received(len(data))
+        self.answers.received(len(data))
         try:
             self._handle(parse(data))
         except RelayError as error:

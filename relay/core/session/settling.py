@@ -6,7 +6,7 @@ from typing import Any, assert_never
 from relay.core.intake import maybe_settled, no_more_parts, not_granted, not_held
 from relay.core.lifecycle import note_settled
 from relay.core.session.agent_link import AgentLink
-from relay.core.session.answer_buffer import ReplyBuffer
+from relay.core.session.answer_buffer import AnswerBuffer
 from relay.core.session.delivery import DeliveryPump
 from relay.core.session.spending import Spending
 from relay.errors import Malformed
@@ -27,7 +27,7 @@ class SessionSettling:
     """
 
     __slots__ = (
-        *("_holder", "_is_timed", "_link", "_metrics", "_pump", "_replies", "_spending", "_store"),
+        *("_holder", "_is_timed", "_link", "_metrics", "_pump", "_answers", "_spending", "_store"),
         "may_hold",
     )
 
@@ -39,7 +39,7 @@ class SessionSettling:
         pump: DeliveryPump,
         store: Store,
         metrics: Metrics,
-        replies: ReplyBuffer,
+        answers: AnswerBuffer,
         spending: Spending,
     ) -> None:
         self.may_hold = True  # a session that has no mailbox can hold nothing
@@ -49,7 +49,7 @@ class SessionSettling:
         self._pump = pump
         self._store = store
         self._metrics = metrics
-        self._replies = replies
+        self._answers = answers
         self._spending = spending
 
     def handle(self, received: Ack | Nack | Release | Touch | Reply) -> None:
@@ -86,7 +86,7 @@ class SessionSettling:
             extra=extra,
             rows=self._kept(entries) if how == "ack" else None,
         )
-        self._replies.expect(len(entries))
+        self._answers.expect(len(entries))
         self._spending.spend(len(entries), partial(self._spent, settlement), SETTLING[how])
 
     def _spent(self, settlement: Settlement, granted: int | None, retry_after_ms: int) -> None:
@@ -96,7 +96,7 @@ class SessionSettling:
 
     def _answered(self, how: How, entries: list[str], confirm: bool, refusals: dict[str, str] | None) -> None:
         """It knows the entries and not their settlement, which knows it: no circle is left for the collector."""
-        self._replies.done(len(entries))
+        self._answers.done(len(entries))
         self._settled(how, entries, refusals, confirm)
 
     def _kept(self, entries: list[str]) -> list[Taken] | None:
@@ -119,20 +119,20 @@ class SessionSettling:
             del settlement.entries[granted or 0 :]
             if settlement.rows:
                 del settlement.rows[granted or 0 :]
-            self._replies.done(len(left))
+            self._answers.done(len(left))
             error = not_granted(granted, retry_after_ms)
             for entry in left:
-                self._replies.refuse_entry(error, entry)
+                self._answers.refuse_entry(error, entry)
 
     def _settled(self, how: str, entries: list[str], refusals: dict[str, str] | None, confirm: bool) -> None:
         if refusals is None:
             for entry in entries:
-                self._replies.refuse_entry(maybe_settled(), entry)
+                self._answers.refuse_entry(maybe_settled(), entry)
             return
         held_s = self._let_go(how, entries, refusals)
         note_settled(self._metrics, how, self._link.address, entries, refusals, held_s)
         for entry, code in refusals.items():
-            self._replies.refuse_entry(not_held(code), entry)
+            self._answers.refuse_entry(not_held(code), entry)
         if confirm:
             self._link.send(frame("settled", entries=[entry for entry in entries if entry not in refusals]))
         self._pump.run()
@@ -158,23 +158,23 @@ class SessionSettling:
             return
         payload = opaque(reply.payload, self._store.settings.max_payload_bytes)
         if reply.more and self._store.memory.is_short:  # the last answer frees its request, a part only adds
-            self._replies.refuse_entry(self._store.memory.shortage(), reply.entry)
+            self._answers.refuse_entry(self._store.memory.shortage(), reply.entry)
             return
 
         def answer(word: str) -> None:
-            self._replies.done(1)
+            self._answers.done(1)
             self._replied(reply, word)
 
         def spent(granted: int | None, retry_after_ms: int) -> None:
             if granted:
                 self._store.settling.reply(step)
                 return
-            self._replies.done(1)
-            self._replies.refuse_entry(not_granted(granted, retry_after_ms), reply.entry)
+            self._answers.done(1)
+            self._answers.refuse_entry(not_granted(granted, retry_after_ms), reply.entry)
 
         backlog_end = self._pump.backlog_end
         step = ReplyStep(self._link.address, self._holder, backlog_end, reply.entry, payload, reply.more, answer)
-        self._replies.expect(1)
+        self._answers.expect(1)
         self._spending.spend(1, spent)
 
     def _replied(self, reply: Reply, word: str) -> None:
@@ -187,7 +187,7 @@ class SessionSettling:
             case "not_a_request":
                 self._link.send_error(Malformed("the entry is not a request", entry=reply.entry))
             case "too_large" | "outbox_full":
-                self._replies.refuse_entry(no_more_parts(word, self._store.settings), reply.entry)
+                self._answers.refuse_entry(no_more_parts(word, self._store.settings), reply.entry)
             case "unavailable":
                 self._settled("reply", [reply.entry], None, reply.confirm)
             case _:

@@ -5,16 +5,16 @@ import asyncio
 import orjson
 import pytest
 
-from relay.core.session.answer_buffer import MAX_EXPECTED, MAX_EXPECTED_BYTES, ReplyBuffer
+from relay.core.session.answer_buffer import MAX_EXPECTED, MAX_EXPECTED_BYTES, AnswerBuffer
 from relay.errors import NotFound
 
 
-def a_buffer(sent: list[bytes]) -> ReplyBuffer:
-    return ReplyBuffer(sent.append, lambda: "fsync")
+def a_buffer(sent: list[bytes]) -> AnswerBuffer:
+    return AnswerBuffer(sent.append, lambda: "fsync")
 
 
-async def has_capacity(replies: ReplyBuffer) -> bool:
-    waiting = asyncio.ensure_future(replies.wait_for_capacity())
+async def has_capacity(answers: AnswerBuffer) -> bool:
+    waiting = asyncio.ensure_future(answers.wait_for_capacity())
     await asyncio.sleep(0)
     if waiting.done():
         return True
@@ -24,18 +24,18 @@ async def has_capacity(replies: ReplyBuffer) -> bool:
 
 async def test_answers_of_one_turn_share_their_frames() -> None:
     sent: list[bytes] = []
-    replies = a_buffer(sent)
-    replies.expect(3)
+    answers = a_buffer(sent)
+    answers.expect(3)
 
-    replies.accept("m-1")
-    replies.accept_again("m-2", None)
-    replies.refuse(NotFound("gone"), id="m-3")
+    answers.accept("m-1")
+    answers.accept_again("m-2", None)
+    answers.refuse(NotFound("gone"), id="m-3")
     await asyncio.sleep(0)
 
     accepted, refused = map(orjson.loads, sent)
     assert (accepted["ids"], accepted["duplicate_ids"]) == (["m-1"], ["m-2"])
     assert [refusal["id"] for refusal in refused["refusals"]] == ["m-3"]
-    assert replies.expected == 0
+    assert answers.expected == 0
 
 
 @pytest.mark.parametrize(
@@ -48,43 +48,43 @@ async def test_answers_of_one_turn_share_their_frames() -> None:
     ],
 )
 async def test_who_expects_too_much_is_read_more_slowly(expected: int, size: int, capacity: bool) -> None:
-    replies = a_buffer([])
+    answers = a_buffer([])
 
-    replies.received(size)
-    replies.expect(expected)
+    answers.received(size)
+    answers.expect(expected)
 
-    assert await has_capacity(replies) is capacity
+    assert await has_capacity(answers) is capacity
 
 
 async def test_large_frames_wait_until_everything_is_answered() -> None:
-    replies = a_buffer([])
-    replies.received(MAX_EXPECTED_BYTES + 1)
-    replies.expect(2)
-    waiting = asyncio.ensure_future(replies.wait_for_capacity())
+    answers = a_buffer([])
+    answers.received(MAX_EXPECTED_BYTES + 1)
+    answers.expect(2)
+    waiting = asyncio.ensure_future(answers.wait_for_capacity())
     await asyncio.sleep(0)
 
-    replies.done(1)
+    answers.done(1)
     await asyncio.sleep(0)
     still_waiting = not waiting.done()
-    replies.done(1)
+    answers.done(1)
     await waiting
 
     assert still_waiting
-    assert await has_capacity(replies)
+    assert await has_capacity(answers)
 
 
 async def test_the_end_waits_for_the_rest_whatever_becomes_of_the_reader() -> None:
-    replies = a_buffer([])
-    replies.expect(MAX_EXPECTED + 1)
-    reading = asyncio.ensure_future(replies.wait_for_capacity())
-    ending = asyncio.ensure_future(replies.wait_for_rest())
+    answers = a_buffer([])
+    answers.expect(MAX_EXPECTED + 1)
+    reading = asyncio.ensure_future(answers.wait_for_capacity())
+    ending = asyncio.ensure_future(answers.wait_for_rest())
     await asyncio.sleep(0)
 
     reading.cancel()
-    replies.done(MAX_EXPECTED)
+    answers.done(MAX_EXPECTED)
     await asyncio.sleep(0)
     is_early = ending.done()
-    replies.done(1)
+    answers.done(1)
     await ending
 
     assert reading.cancelled()
