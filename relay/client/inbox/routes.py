@@ -41,7 +41,7 @@ class Route:
         self._line = line
         self._decode = decode
         self._ready: deque[Message[Any]] = deque()
-        self._lanes: dict[Thread, deque[Message[Any]]] = {}  # of threads of which one message is ready or being handled
+        self._thread_queues: dict[Thread, deque[Message[Any]]] = {}  # of those with a message ready or being handled
         self._failures: dict[Key, Failure] = {}
         self._idle: deque[asyncio.Future[None]] = deque()
         self._error: Exception | None = None
@@ -56,10 +56,10 @@ class Route:
             self._make_ready(message)
         elif (failure := self._failures.get(message._key)) is not None:
             self._put_again(failure, message)
-        elif (lane := self._lanes.get(_thread(message))) is not None:
-            lane.append(message)
+        elif (queue := self._thread_queues.get(_thread(message))) is not None:
+            queue.append(message)
         else:
-            self._lanes[_thread(message)] = deque()
+            self._thread_queues[_thread(message)] = deque()
             self._make_ready(message)
 
     def _make_ready(self, message: Message[Any]) -> None:
@@ -82,11 +82,11 @@ class Route:
             self._go_on(_thread(message))
 
     def _go_on(self, thread: Thread) -> None:
-        lane = self._lanes.get(thread)
-        if lane:
-            self._make_ready(lane.popleft())
-        elif lane is not None:
-            del self._lanes[thread]
+        queue = self._thread_queues.get(thread)
+        if queue:
+            self._make_ready(queue.popleft())
+        elif queue is not None:
+            del self._thread_queues[thread]
 
     # -- messages that failed
 
@@ -126,10 +126,10 @@ class Route:
     def purge(self) -> Iterable[Message[Any]]:
         """The session is over: what no handler has yet comes again, in order."""
         resting = [self._wake_up(key, failure) for key, failure in self._failures.items() if failure.message]
-        waiting = [*self._ready, *resting, *(message for lane in self._lanes.values() for message in lane)]
-        begun = set(self._lanes) - {_thread(message) for message in self._ready if message.thread is not None}
+        waiting = [*self._ready, *resting, *(message for queue in self._thread_queues.values() for message in queue)]
+        begun = set(self._thread_queues) - {_thread(message) for message in self._ready if message.thread is not None}
         self._ready.clear()
-        self._lanes = {thread: deque() for thread in begun}
+        self._thread_queues = {thread: deque() for thread in begun}
         return waiting
 
     def _wake_up(self, key: Key, failure: Failure) -> Message[Any]:

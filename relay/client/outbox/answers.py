@@ -7,8 +7,8 @@ from relay.client.connection.frames import Accepted, Receipt, Receipts, Refusal,
 from relay.client.connection.link import Line
 from relay.client.errors import ClientError, QueueFull, Refused
 from relay.client.journal import Journal
-from relay.client.outbox.lanes import MAX_FRAME_BYTES, Lanes
 from relay.client.outbox.outcomes import Cancelled, Dead, Delivered, End, Expired
+from relay.client.outbox.recipient_queues import MAX_FRAME_BYTES, RecipientQueues
 from relay.client.outbox.sent import Sent
 
 NOTE_ACCEPTED_S = 1.0  # most receipts come sooner than that, and save the writing
@@ -23,7 +23,7 @@ class Answers:
         journal: Journal,
         clock: Clock,
         line: Line,
-        lanes: Lanes,
+        queues: RecipientQueues,
         all: Callable[[], list[Sent]],
         find: Callable[[str, str], Sent | None],
         end: Callable[[Sent, End | ClientError], None],
@@ -31,7 +31,7 @@ class Answers:
         self._journal = journal
         self._clock = clock
         self._line = line
-        self._lanes = lanes
+        self._queues = queues
         self._all = all
         self._find = find
         self._end = end
@@ -48,10 +48,10 @@ class Answers:
                 if answer.ended is None:
                     self.look_up(sent)  # it may have ended long ago, and then no receipt comes
         self._end_all(answer.ended or ())
-        self._lanes.pump_soon()
+        self._queues.pump_soon()
 
     def _accept(self, id: str, durability: str) -> Sent | None:
-        sent = self._lanes.accepted(id)
+        sent = self._queues.accepted(id)
         if sent is not None and sent._stage == "asked":
             sent._is_stored(durability)
             if self._journal.is_durable and not sent._is_request:
@@ -71,7 +71,7 @@ class Answers:
                 self._journal.put(ACCEPT, (sent._serial,))
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
-        for sent, refusal in self._lanes.refused(refusals):
+        for sent, refusal in self._queues.refused(refusals):
             if refusal.retryable:
                 self._end(sent, QueueFull((refusal.retry_after_ms or 0) / 1_000))
             else:
@@ -79,7 +79,7 @@ class Answers:
 
     def frame_was_too_large(self) -> None:
         """The relay closed the session for it. Only a message that is alone in its frame can be the reason."""
-        for sent in self._lanes.unanswered():
+        for sent in self._queues.unanswered():
             if len(sent._body) >= MAX_FRAME_BYTES:
                 self._end(sent, Refused("too_large", "the message is larger than any frame that the relay takes"))
 

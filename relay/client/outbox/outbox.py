@@ -7,9 +7,9 @@ from relay.client.connection.link import Line
 from relay.client.errors import ClientError
 from relay.client.journal import Journal
 from relay.client.outbox.answers import Answers
-from relay.client.outbox.lanes import Lanes
 from relay.client.outbox.outbox_limit import OutboxLimit
 from relay.client.outbox.outcomes import Cancelled, End, Expired
+from relay.client.outbox.recipient_queues import RecipientQueues
 from relay.client.outbox.sent import Sent, key_of
 
 SWEEP_S = 30.0
@@ -29,10 +29,10 @@ class Outbox:
         self._line = line
         self._serial = 0
         self._by_key: dict[tuple[str, str], Sent] = {}
-        self._lanes = Lanes(clock, line, self.end)
+        self._queues = RecipientQueues(clock, line, self.end)
         self._sweep: Timer | None = None
         self.room = OutboxLimit(limit, waits)
-        self.answers = Answers(journal, clock, line, self._lanes, self.all, self.find, self.end)
+        self.answers = Answers(journal, clock, line, self._queues, self.all, self.find, self.end)
         self.cancel_at_relay: Callable[[Sent], Awaitable[bool]]
 
     def __len__(self) -> int:
@@ -54,14 +54,14 @@ class Outbox:
             if accepted:
                 sent._is_stored("unknown")
             else:
-                self._lanes.line_up(sent)
+                self._queues.line_up(sent)
         self._plan_sweep()
 
     def close(self, error: ClientError) -> None:
         """Wakes all waiting senders."""
         if self._sweep is not None:
             self._sweep.cancel()
-        self._lanes.close()
+        self._queues.close()
         self.answers.note_accepted()
         for sent in self._by_key.values():
             sent._is_hopeless(error)
@@ -81,10 +81,10 @@ class Outbox:
         sent = Sent(self, self._serial, to, id, body, deadline, not_before, is_request)
         self._enter(sent)
         if is_request or not self._journal.is_durable:
-            self._lanes.line_up(sent)
+            self._queues.line_up(sent)
         else:
             self._journal.put(KEEP, (sent._serial, to, id, body, deadline, not_before))
-            self._journal.then(lambda: self._lanes.line_up(sent))
+            self._journal.then(lambda: self._queues.line_up(sent))
         return sent
 
     def _enter(self, sent: Sent) -> None:
@@ -100,7 +100,7 @@ class Outbox:
         del self._by_key[sent._key]
         if not sent._is_request:
             self._journal.put(FORGET, (sent._serial,))
-        self._lanes.forget(sent)
+        self._queues.forget(sent)
         sent._has_ended(end)
         self.room.leave(len(sent._body))
 
@@ -125,7 +125,7 @@ class Outbox:
         if is_new_epoch:
             self._journal.put(WIPED, ())
         stages = ("asked", "accepted") if is_new_epoch else ("asked",)
-        self._lanes.start_again([sent for sent in self._by_key.values() if sent._stage in stages])
+        self._queues.start_again([sent for sent in self._by_key.values() if sent._stage in stages])
         self._plan_sweep()
 
     # -- deadlines

@@ -7,8 +7,8 @@ from relay.client.errors import ClientError, OutboxFailed, Refused
 from relay.client.outbox.outcomes import Cancelled, End, Expired
 
 if TYPE_CHECKING:
-    from relay.client.outbox.lanes import Lane
     from relay.client.outbox.outbox import Outbox
+    from relay.client.outbox.recipient_queues import RecipientQueue
 
 Stage = Literal["keeping", "waiting", "asked", "accepted", "ended"]
 Waiting = list["asyncio.Future[None]"]
@@ -40,9 +40,9 @@ class Sent:
         "_error",
         "_is_request",
         "_key",
-        "_lane",
         "_not_before",
         "_outbox",
+        "_queue",
         "_serial",
         "_stage",
         "_waiting",
@@ -75,7 +75,7 @@ class Sent:
         self._not_before = not_before
         self._is_request = is_request  # somebody waits for its reply right now: it is not kept for later
         self._stage: Stage = "keeping"
-        self._lane: Lane | None = None  # in which it was asked for
+        self._queue: RecipientQueue | None = None  # in which it was asked for
         self._durability = ""
         self._end: End | None = None
         self._error: ClientError | None = None

@@ -316,7 +316,7 @@ async def test_a_crash_between_a_wipe_and_the_resending_loses_nothing(tmp_path: 
         await (await alice.send("bob", 1)).accepted()
         relay.clock.advance(seconds=2)  # it is noted that the relay has it
         engine = alice._engine
-        engine.outbox._lanes._say = lambda _: None  # type: ignore[method-assign]  # what is sent again goes nowhere
+        engine.outbox._queues._say = lambda _: None  # type: ignore[method-assign]  # what is sent again goes nowhere
         relay.wipe()
         await until(lambda: engine._epoch == relay.epoch)
         await engine.journal.kept()

@@ -1,4 +1,4 @@
-"""Lanes: a queue for each recipient, so that its messages keep their order. All lanes share frames."""
+"""A queue for each recipient, so that its messages keep their order. All queues share frames."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ REFUSED_S = (10.0, 600.0)
 UNAVAILABLE_S = (0.5, 30.0)  # the store is failing over: nothing to do with the recipient
 
 
-class Lane:
+class RecipientQueue:
     """One recipient: at most one frame is under way, so that the order is kept."""
 
     __slots__ = ("asked", "full_until", "refused", "timer", "todo", "unavailable")
@@ -41,7 +41,7 @@ class Lane:
     def is_idle(self) -> bool:
         return not self.todo and not self.asked and self.timer is None
 
-    def take_back(self, some: Iterable[Sent]) -> None:
+    def put_back(self, some: Iterable[Sent]) -> None:
         """In the order of sending, whatever happened to them."""
         self.todo = deque(sorted([*some, *self.todo], key=lambda sent: sent._serial))
 
@@ -52,7 +52,7 @@ class Lane:
             self.timer = None
 
 
-class Lanes:
+class RecipientQueues:
     """Guarantees: messages to one recipient are stored in the order of their sending."""
 
     def __init__(self, clock: Clock, line: Line, end: Callable[[Sent, End | ClientError], None]) -> None:
@@ -60,31 +60,31 @@ class Lanes:
         self._line = line
         self._end = end
         self._asked: dict[str, Sent] = {}  # by id alone: `accepted` does not say to whom
-        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, RecipientQueue] = {}
         self._pump_asked = False
 
     def close(self) -> None:
-        for lane in self._lanes.values():
-            lane.go_on()
+        for queue in self._queues.values():
+            queue.go_on()
 
     def line_up(self, sent: Sent) -> None:
         """It is kept, and goes out in its turn."""
         if sent._stage == "ended":
             return  # it was taken back meanwhile
-        lane = self._lane(sent)
-        if sent._is_request and lane.timer is not None and lane.full_until > self._clock.now():
-            self._end(sent, QueueFull(lane.full_until - self._clock.now()))
+        queue = self._queue(sent)
+        if sent._is_request and queue.timer is not None and queue.full_until > self._clock.now():
+            self._end(sent, QueueFull(queue.full_until - self._clock.now()))
             return
         sent._is_waiting()
-        lane.todo.append(sent)
+        queue.todo.append(sent)
         self.pump_soon()
 
-    def _lane(self, sent: Sent) -> Lane:
+    def _queue(self, sent: Sent) -> RecipientQueue:
         name = sent._key[0]
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane()
-        return lane
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = RecipientQueue()
+        return queue
 
     # -- frames
 
@@ -116,15 +116,15 @@ class Lanes:
 
     def _next(self, now: float) -> Iterator[Sent]:
         """All messages that may go out now, marked as sent."""
-        for name, lane in list(self._lanes.items()):
-            if lane.is_ready():
-                yield from self._next_of(lane, now)
-            if lane.is_idle():
-                del self._lanes[name]
+        for name, queue in list(self._queues.items()):
+            if queue.is_ready():
+                yield from self._next_of(queue, now)
+            if queue.is_idle():
+                del self._queues[name]
 
-    def _next_of(self, lane: Lane, now: float) -> Iterator[Sent]:
-        todo, asked = lane.todo, self._asked
-        while todo and lane.asked < MAX_PER_FRAME and len(asked) < MAX_ASKED and todo[0].id not in asked:
+    def _next_of(self, queue: RecipientQueue, now: float) -> Iterator[Sent]:
+        todo, asked = queue.todo, self._asked
+        while todo and queue.asked < MAX_PER_FRAME and len(asked) < MAX_ASKED and todo[0].id not in asked:
             sent = todo.popleft()
             if sent._stage == "ended":
                 continue
@@ -132,30 +132,30 @@ class Lanes:
                 self._end(sent, Expired())
                 continue
             sent._stage = "asked"
-            sent._lane = lane
+            sent._queue = queue
             asked[sent.id] = sent
-            lane.asked += 1
+            queue.asked += 1
             yield sent
 
     # -- what the relay answers
 
     def accepted(self, id: str) -> Sent | None:
         sent = self._answered(id)
-        lane = sent._lane if sent is not None else None
-        if lane is not None and (lane.refused.attempts or lane.unavailable.attempts):
-            lane.refused.reset()
-            lane.unavailable.reset()
+        queue = sent._queue if sent is not None else None
+        if queue is not None and (queue.refused.attempts or queue.unavailable.attempts):
+            queue.refused.reset()
+            queue.unavailable.reset()
         return sent
 
     def _answered(self, id: str) -> Sent | None:
         sent = self._asked.pop(id, None)
-        if sent is not None and sent._lane is not None:
-            sent._lane.asked -= 1
+        if sent is not None and sent._queue is not None:
+            sent._queue.asked -= 1
         return sent
 
     def refused(self, refusals: Iterable[Refusal]) -> Iterator[tuple[Sent, Refusal]]:
-        """Gives those that are not to be tried again; the others go back to the head of their lanes, which rest."""
-        again: dict[Lane, tuple[list[Sent], Refusal]] = {}
+        """Gives those that are not to be tried again; the others go back to the head of their queues, which rest."""
+        again: dict[RecipientQueue, tuple[list[Sent], Refusal]] = {}
         for refusal in refusals:
             sent = self._answered(refusal.id) if refusal.id is not None else None
             if sent is None or sent._stage == "ended":
@@ -164,26 +164,26 @@ class Lanes:
                 yield sent, refusal
             else:
                 sent._stage, sent.held_up_by = "waiting", refusal.code
-                again.setdefault(self._lane(sent), ([], refusal))[0].append(sent)
-        for lane, (some, refusal) in again.items():
-            self._put_off(lane, some, refusal)
+                again.setdefault(self._queue(sent), ([], refusal))[0].append(sent)
+        for queue, (some, refusal) in again.items():
+            self._put_off(queue, some, refusal)
         self.pump_soon()
 
-    def _put_off(self, lane: Lane, some: list[Sent], refusal: Refusal) -> None:
-        lane.take_back(some)
-        backoff = lane.unavailable if refusal.code == "store_unavailable" else lane.refused
+    def _put_off(self, queue: RecipientQueue, some: list[Sent], refusal: Refusal) -> None:
+        queue.put_back(some)
+        backoff = queue.unavailable if refusal.code == "store_unavailable" else queue.refused
         at_least_s = None if refusal.retry_after_ms is None else refusal.retry_after_ms / 1_000
         pause_s = backoff.next_s(at_least_s)
         log.info("%s: %s, next attempt in %.1f s", some[0].to, refusal.code, pause_s)
-        if lane.timer is None:
-            lane.timer = self._clock.call_later(pause_s, lambda: self._rested(lane))
+        if queue.timer is None:
+            queue.timer = self._clock.call_later(pause_s, lambda: self._rested(queue))
         if refusal.code == "queue_full":
-            lane.full_until = self._clock.now() + pause_s
-            for sent in [one for one in lane.todo if one._is_request]:
+            queue.full_until = self._clock.now() + pause_s
+            for sent in [one for one in queue.todo if one._is_request]:
                 self._end(sent, QueueFull(pause_s))
 
-    def _rested(self, lane: Lane) -> None:
-        lane.timer = None
+    def _rested(self, queue: RecipientQueue) -> None:
+        queue.timer = None
         self.pump_soon()
 
     # -- what happens otherwise
@@ -199,14 +199,14 @@ class Lanes:
     def start_again(self, some: list[Sent]) -> None:
         """A session began, and nothing is under way in it: these go out first, and nobody rests."""
         self._asked.clear()
-        by_lane: dict[Lane, list[Sent]] = {}
+        by_queue: dict[RecipientQueue, list[Sent]] = {}
         for sent in some:
             sent._stage = "waiting"
-            by_lane.setdefault(self._lane(sent), []).append(sent)
-        for lane in self._lanes.values():
-            lane.asked = 0
-            lane.go_on()
-            lane.take_back(by_lane.get(lane, ()))
+            by_queue.setdefault(self._queue(sent), []).append(sent)
+        for queue in self._queues.values():
+            queue.asked = 0
+            queue.go_on()
+            queue.put_back(by_queue.get(queue, ()))
         self.pump_soon()
 
 
