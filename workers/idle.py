@@ -9,15 +9,15 @@ AGENTS_PER_ROUND = 30_000  # of all shards: less than a second of the server, ho
 PAGE = 500
 AT_ONCE = 20
 
-Place = tuple[bool, str]  # whether those that were never seen are looked at, and the cursor among them
-BEGIN: Place = (False, "0")
+IdleCursor = tuple[bool, str]  # whether those that were never seen are looked at, and the cursor among them
+BEGIN: IdleCursor = (False, "0")
 
 
 class IdleReaper:
     """Remembers where a round ended, for the next one to go on from there."""
 
     def __init__(self) -> None:
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, IdleCursor] = {}
 
     async def reap_shard(self, store: Store, shard: int, now_ms: int) -> int:
         """Returns how many agents were found away, and nothing in use that was kept for them."""

@@ -9,7 +9,7 @@ from relay.store.readable import readable
 from relay.store.record.events import columns_of
 from relay.store.store import Store
 from relay.store.watching.anomalies import Anomaly
-from relay.store.watching.observing import Place, Places
+from relay.store.watching.observing import Places, ReadMark
 from relay.store.watching.snapshots import ALL_TENANTS, Ranking
 from workers.anomalies import AnomalyWatch
 from workers.ends import EndsLog
@@ -75,17 +75,17 @@ async def _read_logs(store: Store, now_ms: int) -> tuple[float, Tallies, int]:
     tallies, ends, count = Tallies(), EndsLog(), 0
     before = await store.observing.places()
     since_ms = before.at_ms if before else now_ms - round(store.settings.snapshot_every_s * 1_000)
-    by_shard: dict[int, Place] = {}
+    by_shard: dict[int, ReadMark] = {}
     for shard, reach in enumerate(await store.observing.reaches()):
         key = store.keys.events(shard)
-        place = before.by_shard.get(shard) if before else Place(f"{since_ms}-0", None)
-        part = await store.observing.read(shard, place or Place("0-0", 0), reach, MOST_BYTES // store.keys.shards)
+        place = before.by_shard.get(shard) if before else ReadMark(f"{since_ms}-0", None)
+        part = await store.observing.read(shard, place or ReadMark("0-0", 0), reach, MOST_BYTES // store.keys.shards)
         tallies.is_estimate |= part.weight > 1
         for logged_ms, fields in part.logged:
             for columns in columns_of(fields):
                 count += 1
                 readable(key, [columns], partial(_note, tallies, ends, shard, logged_ms, part.weight))
-        by_shard[shard] = Place(reach.last, reach.added)
+        by_shard[shard] = ReadMark(reach.last, reach.added)
     ends.close()
     await store.observing.keep_places(Places(now_ms, by_shard))
     return max(now_ms - since_ms, 1) / 1_000, tallies, count

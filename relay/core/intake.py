@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from relay.auth import Identity
-from relay.core.lifecycle import Answer, traced
+from relay.core.lifecycle import OnAccepted, traced
 from relay.errors import (
     Forbidden,
     LockLost,
@@ -147,7 +147,7 @@ def submit(
     metrics: Metrics,
     sender: str,
     messages: Iterable[Message],
-    answer: Answer,
+    answer: OnAccepted,
     *,
     via: str = "",
     to_task_only: bool = False,
@@ -164,7 +164,7 @@ def submit(
         accepting.accept(accepting.draft(sender, message, accepted, via=via, reply_to_task_only=to_task_only))
 
 
-def _accepted(store: Store, metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome) -> None:
+def _accepted(store: Store, metrics: Metrics, answer: OnAccepted, draft: Draft, outcome: AcceptOutcome) -> None:
     """Opens the task of a request that is stored, without which it is not accepted; a refused one has none."""
     error = refusal(draft, outcome)
     if draft.task_lives_ms and error is None:
@@ -174,12 +174,12 @@ def _accepted(store: Store, metrics: Metrics, answer: Answer, draft: Draft, outc
         _tell(metrics, answer, draft, outcome, error)
 
 
-def _opened(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome, well: bool) -> None:
+def _opened(metrics: Metrics, answer: OnAccepted, draft: Draft, outcome: AcceptOutcome, well: bool) -> None:
     told = outcome if well else Unavailable("its task could not be kept; the same id again is safe")
     _tell(metrics, answer, draft, told, refusal(draft, told))
 
 
-def _tell(metrics: Metrics, answer: Answer, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
+def _tell(metrics: Metrics, answer: OnAccepted, draft: Draft, outcome: AcceptOutcome, error: RelayError | None) -> None:
     """Counts and logs the outcome of a message, and tells whoever sent it."""
     if LIFE.isEnabledFor(logging.DEBUG):
         step = error.code if error else outcome.word

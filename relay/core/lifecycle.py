@@ -23,7 +23,7 @@ from relay.telemetry.tracing import NS_PER_MS, context_in
 
 MOST_FOLLOWED = 100_000  # messages whose names are remembered; of those that were taken before, only the entry is told
 
-Answer = Callable[[Draft, AcceptOutcome, RelayError | None], None]
+OnAccepted = Callable[[Draft, AcceptOutcome, RelayError | None], None]
 
 
 class Followed(Struct, gc=False):
@@ -49,7 +49,7 @@ def is_followed() -> bool:
     return tracing.spans is not None or LIFE.isEnabledFor(logging.DEBUG)
 
 
-def traced(message: Message, answer: Answer) -> Answer:
+def traced(message: Message, answer: OnAccepted) -> OnAccepted:
     """Adds a span for the time to store this message, if it is traced."""
     spans = tracing.spans
     if spans is None or not message.headers or not (context := context_in(message.headers)):

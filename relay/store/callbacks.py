@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-Answer = TypeVar("Answer")
+AnyAnswer = TypeVar("AnyAnswer")
 
 
-async def answer_to(ask: Callable[[Callable[[Answer], None]], None]) -> Answer:
+async def answer_to(ask: Callable[[Callable[[AnyAnswer], None]], None]) -> AnyAnswer:
     """Awaits the value that `ask` passes to its callback. A caller that goes away does not disturb the call."""
-    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[AnyAnswer] = asyncio.get_running_loop().create_future()
     ask(answer.set_result)
     return await asyncio.shield(answer)
 
 
-async def answer_or_raise(ask: Callable[[Callable[[Answer | Exception], None]], None]) -> Answer:
+async def answer_or_raise(ask: Callable[[Callable[[AnyAnswer | Exception], None]], None]) -> AnyAnswer:
     """The same. An exception that is answered is raised."""
     answer = await answer_to(ask)
     if isinstance(answer, Exception):

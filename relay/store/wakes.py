@@ -22,7 +22,7 @@ class Push(Struct, frozen=True):
         return "/".join(self.rows[0].head.split("\t", 2)[:2])
 
 
-Place = tuple[int, str]  # of an outbox entry: its shard and its id
+OutboxPlace = tuple[int, str]  # of an outbox entry: its shard and its id
 
 
 class PushedReceipts(Struct, frozen=True):
@@ -36,7 +36,7 @@ class PushedReceipts(Struct, frozen=True):
     receipts: str  # as they are stored: receipt_lines.py
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OutboxPlace:
         return self.shard, self.outbox_entry
 
 

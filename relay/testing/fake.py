@@ -9,7 +9,7 @@ from relay.client import payloads
 from relay.client.agent.agent import Agent
 from relay.client.connection.link import Link
 from relay.testing.clock import HandClock
-from relay.testing.http import Answer, FakeHttp
+from relay.testing.http import FakeHttp, HttpAnswer
 from relay.testing.identities import Identities
 from relay.testing.mailbox import Entry
 from relay.testing.post import Limits, Post, whole
@@ -170,7 +170,7 @@ class FakeRelay:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> Answer:
+    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> HttpAnswer:
         if self.is_down:
             raise ConnectionRefusedError(f"{url} is down")
         return await self._http.call(method, path, token, body)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _MESSAGE = re.compile(r"/v1/agents/([^/]+)/messages(?:/([^/]+))?")
 _TASK = re.compile(r"/v1/tasks/([^/]+)")
 _AGENT = re.compile(r"/v1/agents/([^/]+)")
-Answer = tuple[int, dict[str, Any]]
+HttpAnswer = tuple[int, dict[str, Any]]
 
 
 class FakeHttp:
@@ -27,7 +27,7 @@ class FakeHttp:
     def _post(self) -> Post:
         return self._relay.post
 
-    async def call(self, method: str, path: str, token: str, body: Any) -> Answer:
+    async def call(self, method: str, path: str, token: str, body: Any) -> HttpAnswer:
         try:
             sender, _ = self._relay.identities.of_token(token)
         except PermissionError as error:
@@ -46,7 +46,7 @@ class FakeHttp:
             return self._registration(method, whole(unquote(found[1]), tenant_of(sender)), body)
         return 404, {"error": refusal("not_found", "no such path")}
 
-    def _cancel(self, sender: str, to: str, id: str) -> Answer:
+    def _cancel(self, sender: str, to: str, id: str) -> HttpAnswer:
         box = self._post.mailbox(to)
         entry = box.find(sender, id)
         if entry is None:
@@ -56,13 +56,13 @@ class FakeHttp:
         self._post.end(box, entry, "cancelled")
         return 200, {"id": id, "state": "cancelled"}
 
-    def _where(self, sender: str, to: str, id: str) -> Answer:
+    def _where(self, sender: str, to: str, id: str) -> HttpAnswer:
         found = self._post.state_of(sender, to, id)
         if found is None:
             return 404, {"error": refusal("not_found", "no such message, or it ended long ago")}
         return 200, {"id": id, "to": to, "state": found[0], "attempt": found[1]}
 
-    async def _ask(self, sender: str, to: str, body: dict[str, Any], wait_s: float) -> Answer:
+    async def _ask(self, sender: str, to: str, body: dict[str, Any], wait_s: float) -> HttpAnswer:
         self._post.tasks.setdefault((sender, body["id"]), Task(to, by_http=True))
         outcome = self._post.send(sender, {"receipt": False, **body, "to": to, "request": True})
         if isinstance(outcome, dict):
@@ -70,7 +70,7 @@ class FakeHttp:
         status, found = await self._task(sender, body["id"], wait_s)
         return (200 if found.get("state") == "replied" else 202) if status == 200 else status, found
 
-    async def _task(self, sender: str, id: str, wait_s: float) -> Answer:
+    async def _task(self, sender: str, id: str, wait_s: float) -> HttpAnswer:
         until = self._relay.clock.now() + wait_s
         while True:
             task = self._post.tasks.get((sender, id))
@@ -94,7 +94,7 @@ class FakeHttp:
         state, _ = self._post.state_of(sender, task.to, id) or ("expired", 1)
         return found | {"state": "queued" if state == "delayed" else state}
 
-    def _registration(self, method: str, address: str, body: Any) -> Answer:
+    def _registration(self, method: str, address: str, body: Any) -> HttpAnswer:
         known = self._relay.registrations.get(address)
         if method == "PUT":
             known = self._relay.registrations.setdefault(address, {})

@@ -15,7 +15,7 @@ from relay.client.errors import ClientError, NotAllowed
 log = logging.getLogger(__name__)
 
 MAX_EVENTS = 1_000  # of a subscriber that is slower than its topics; the oldest are dropped
-Answer = TypeVar("Answer")
+AnswerFrame = TypeVar("AnswerFrame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ class Questions:
             if not self._line.is_live():
                 self._live.clear()
 
-    async def ask(self, kind: type[Answer], op: str, **fields: Any) -> Answer:
+    async def ask(self, kind: type[AnswerFrame], op: str, **fields: Any) -> AnswerFrame:
         """Raises NotAllowed with what the relay said."""
         async with self._one:
             while True:
                 await self.until_live()
-                answer: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+                answer: asyncio.Future[AnswerFrame | None] = asyncio.get_running_loop().create_future()
                 self._asked.append((kind, answer))
                 self._line.say(frame(op, **fields))
                 if (found := await answer) is not None:

@@ -19,8 +19,8 @@ LONGEST_LAG_MS = 10_000  # a feed that is further behind leaves something out, a
 RETRY_S = 1.0  # when the store is away
 MOST_QUEUED = 20_000  # events that wait for one follower; who has more to read reads the log itself
 
-Place = tuple[int, int]  # a millisecond, and the number of an event among the tenant's of that one
-BEGINNING: Place = (0, 0)
+FeedCursor = tuple[int, int]  # a millisecond, and the number of an event among the tenant's of that one
+BEGINNING: FeedCursor = (0, 0)
 
 
 class Batch:
@@ -33,9 +33,9 @@ class Batch:
         self.to_ms = to_ms  # the first millisecond that is not in it
         self.events = events
         self.gap_from_ms = gap_from_ms  # what happened from here on to its end was left out
-        self._by_wanted: dict[tuple[Wanted, Place], tuple[bytes, Counter[str]]] = {}
+        self._by_wanted: dict[tuple[Wanted, FeedCursor], tuple[bytes, Counter[str]]] = {}
 
-    def shown(self, wanted: Wanted, after: Place = BEGINNING) -> tuple[bytes, Counter[str]]:
+    def shown(self, wanted: Wanted, after: FeedCursor = BEGINNING) -> tuple[bytes, Counter[str]]:
         """The matching events after that place, as Server-Sent Events, and their number by kind."""
         after = after if after[0] >= self.from_ms else BEGINNING
         found = self._by_wanted.get((wanted, after))
@@ -43,7 +43,7 @@ class Batch:
             found = self._by_wanted[wanted, after] = self._show(wanted, after)
         return found
 
-    def _show(self, wanted: Wanted, after: Place) -> tuple[bytes, Counter[str]]:
+    def _show(self, wanted: Wanted, after: FeedCursor) -> tuple[bytes, Counter[str]]:
         frames: list[bytes] = []
         counts: Counter[str] = Counter()
         numbers: Counter[int] = Counter()
@@ -58,7 +58,7 @@ class Batch:
         return b"".join(frames), counts
 
 
-def _frame(event: Event, place: Place) -> bytes:
+def _frame(event: Event, place: FeedCursor) -> bytes:
     kind, data = event.fields["kind"].encode(), msgspec.json.encode(event.as_fields())
     return b"id: %d-%d\nevent: %b\ndata: %b\n\n" % (*place, kind, data)
 

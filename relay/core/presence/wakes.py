@@ -11,7 +11,7 @@ from relay.core.session.key_check import KeyCheck
 from relay.errors import RelayError
 from relay.store.readable import whole
 from relay.store.store import Store
-from relay.store.wakes import Place, PushedReceipts, Wakes
+from relay.store.wakes import OutboxPlace, PushedReceipts, Wakes
 
 
 class WakeDispatcher:
@@ -34,7 +34,7 @@ class WakeDispatcher:
         self._keys = keys
         self._pauses = pauses
         self._background = background
-        self._fetching: set[Place] = set()
+        self._fetching: set[OutboxPlace] = set()
 
     def dispatch(self, wakes: Wakes) -> None:
         for push in wakes.pushes:
@@ -86,14 +86,14 @@ class WakeDispatcher:
         if session := self._sessions.get(name):
             session.pump.lose(entry, others_first)
 
-    def _left(self, name: str, place: Place) -> None:
+    def _left(self, name: str, place: OutboxPlace) -> None:
         """Receipts are still in an outbox: the push was lost, or the sender has not confirmed them."""
         session = self._sessions.get(name)
         if place not in self._fetching and (session is None or not session.receipts.has(place)):
             self._fetching.add(place)  # at once: workers may remind us twice
             self._background.spawn(self._fetch_receipts(name, place))
 
-    async def _fetch_receipts(self, name: str, place: Place) -> None:
+    async def _fetch_receipts(self, name: str, place: OutboxPlace) -> None:
         try:
             with suppress(RelayError):  # a worker finds it again
                 if receipts := await self._store.receipts.in_outbox(name, *place):

@@ -12,7 +12,7 @@ from relay.errors import Malformed
 from relay.store.agents.rates import ACK
 from relay.store.record.receipt_lines import as_json
 from relay.store.replies.receipts import RECEIPTS_MAX, ReceiptBatch, Receipts
-from relay.store.wakes import Place, PushedReceipts
+from relay.store.wakes import OutboxPlace, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 READ_BYTES = 16 * 1024  # what receipts are thought to be before they are there
@@ -52,7 +52,7 @@ class ReceiptReader:
         self._is_reading = False
         self._has_more = False
         self._pushed: deque[tuple[int, PushedReceipts]] = deque()  # not confirmed, with their numbers
-        self._copies: dict[Place, str] = {}  # of pushed ones -> the entry of the stream that has them too
+        self._copies: dict[OutboxPlace, str] = {}  # of pushed ones -> the entry of the stream that has them too
         self._total = 0  # of those that were pushed
         self._unsent: list[bytes] = []  # pushed ones that wait for others
         self._unsent_bytes = 0
@@ -86,7 +86,7 @@ class ReceiptReader:
             self._unsent_bytes = 0
             self._link.send(_frame(self._place(), b",".join(texts)))
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: OutboxPlace) -> bool:
         """Whether these were pushed and are not confirmed."""
         return any(pushed.place == place for _, pushed in self._pushed)
 

@@ -22,7 +22,7 @@ from relay.http.sse import whole_number
 from relay.protocol.address import address, tenant_of
 from relay.store.agents.rates import LIST
 from relay.store.record.events import FIRST_EVENTS, Event, complete
-from relay.store.watching.history import Place, Wanted
+from relay.store.watching.history import LogCursor, Wanted
 
 routes = web.RouteTableDef()
 
@@ -112,7 +112,7 @@ async def _note_reach(instance: Instance, answer: Activity, since_ms: int) -> No
     answer.note = f"the log goes back to {at}: what happened before is not in it"
 
 
-def _place(cursor: str | None) -> Place | None:
+def _place(cursor: str | None) -> LogCursor | None:
     if cursor is None:
         return None
     numbers = [whole_number(part, 15) for part in cursor.split("-")]

@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import web
 
 from relay.auth import Identity
-from relay.core.instance.event_feed import BEGINNING, Batch, Follower, Place
+from relay.core.instance.event_feed import BEGINNING, Batch, FeedCursor, Follower
 from relay.core.instance.instance import Instance
 from relay.errors import RateLimited, RelayError
 from relay.http.app_keys import INSTANCE, LONG_POLLS
@@ -128,7 +128,7 @@ class _Stream:
         )
 
 
-def _place(last_event_id: str) -> Place | None:
+def _place(last_event_id: str) -> FeedCursor | None:
     """An event's id is its millisecond and its number among the tenant's events of that one."""
     milliseconds, _, number = last_event_id.partition("-")
     at_ms = whole_number(milliseconds, 15)

@@ -14,7 +14,7 @@ from relay.store.clock import Clock
 from relay.store.keys import Keys, pair_key
 from relay.store.mailbox.outcomes import AcceptOutcome
 
-Answer = Callable[["Draft", AcceptOutcome], None]
+OnOutcome = Callable[["Draft", AcceptOutcome], None]
 
 
 class Draft:
@@ -25,7 +25,7 @@ class Draft:
         *("shard", "size", "task_lives_ms", "thread", "thread_key", "to"),
     )
 
-    answer: Answer
+    answer: OnOutcome
     sender: str
     id: str
     to: str
@@ -81,7 +81,7 @@ class Drafting:
         self,
         sender: str,
         message: Message,
-        answer: Answer,
+        answer: OnOutcome,
         *,
         via: str = "",
         reply_to_task_only: bool = False,

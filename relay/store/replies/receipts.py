@@ -12,7 +12,7 @@ from relay.store.redis.encoder import ScriptEncoder
 from relay.store.redis.pipeline import Command, CommandPipeline, Outcome
 from relay.store.redis.resp import encode_command
 from relay.store.redis.scripts import script
-from relay.store.wakes import Place, PushedReceipts
+from relay.store.wakes import OutboxPlace, PushedReceipts
 
 RECEIPTS_MAX = 10_000  # entries that wait for one sender, each one receipt or about 4 KiB of them; for the TTL at most
 READ_AT_ONCE = 50
@@ -38,7 +38,7 @@ class ReceiptBatch:
     count: int
     receipts: str  # as they are stored: receipt_lines.py
     dropped: int = 0  # instead of any: how many older ones were too many
-    place: Place | None = None  # in the outbox they come from
+    place: OutboxPlace | None = None  # in the outbox they come from
 
 
 class Receipts:
@@ -52,10 +52,10 @@ class Receipts:
         self._forwards = ShardBatcher[ShardReceipts](
             pipeline, self._encode_forward, self._forwarded, most=200, must_last=True
         )
-        self._done = ShardBatcher[Place](pipeline, self._encode_done, self._deleted, is_patient=True)
-        self._leaving: set[Place] = set()  # being forwarded, or done with and being deleted
-        self._left: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
-        self._confirmed: deque[Place] = deque(maxlen=RECEIPTS_MAX)  # by their senders, lately
+        self._done = ShardBatcher[OutboxPlace](pipeline, self._encode_done, self._deleted, is_patient=True)
+        self._leaving: set[OutboxPlace] = set()  # being forwarded, or done with and being deleted
+        self._left: deque[OutboxPlace] = deque(maxlen=RECEIPTS_MAX)  # done with, and could not be deleted
+        self._confirmed: deque[OutboxPlace] = deque(maxlen=RECEIPTS_MAX)  # by their senders, lately
         self.on_reply: Callable[[str, bytes, Callable[[bool], None]], None] | None = None
 
     def forward(self, shard: int, outbox_entry: bytes, fields: list[bytes]) -> None:
@@ -101,7 +101,7 @@ class Receipts:
         self._confirmed.append(place)
         self.done(*place)
 
-    def was_confirmed(self, place: Place) -> bool:
+    def was_confirmed(self, place: OutboxPlace) -> bool:
         """Whether a sender has confirmed them lately: a copy may come late."""
         return place in self._confirmed
 
@@ -187,12 +187,12 @@ class Receipts:
         for part in parts:
             part.arrived(not isinstance(outcome, Exception))
 
-    def _encode_done(self, shard: int, places: list[Place]) -> bytes:
+    def _encode_done(self, shard: int, places: list[OutboxPlace]) -> bytes:
         # Those that are not known any more came to be done in a time that the store has forgotten.
         entries = [place[1] for place in places if place in self._leaving] or ["0-0"]
         return encode_command("XDEL", self._keys.outbox(shard), *entries)
 
-    def _deleted(self, places: list[Place], outcome: Outcome) -> None:
+    def _deleted(self, places: list[OutboxPlace], outcome: Outcome) -> None:
         """A worker finds what is still there, and must not have it sent once more to a session that had it."""
         self._leaving.difference_update(places)
         if isinstance(outcome, Exception):

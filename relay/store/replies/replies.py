@@ -25,7 +25,7 @@ OWED_AGAIN_MS = 10_000  # how long a full mailbox is left alone
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TaskAnswer:
     """A part or the end of a reply, without its payload, which is kept with the task."""
 
     origin: str  # the outbox entry that it came in
@@ -44,16 +44,16 @@ class Answer:
         return "\t".join((self.origin, self.replier, self.request_id, str(self.expires_at), self.what))
 
     @classmethod
-    def of_note(cls, requester: str, note: bytes) -> "Answer":
+    def of_note(cls, requester: str, note: bytes) -> "TaskAnswer":
         """Raises ValueError."""
         origin, replier, request_id, expires_at, what = note.decode().split("\t")
         return cls(origin, requester, replier, request_id, int(expires_at), what)
 
 
-def _read_reply(origin: str, reply: bytes) -> tuple[Answer, str, str]:
+def _read_reply(origin: str, reply: bytes) -> tuple[TaskAnswer, str, str]:
     """The answer, where it goes, and its payload. Raises ValueError."""
     requester, replier, request_id, expires_at, what, where, payload = reply.decode().split("\t", 6)
-    return Answer(origin, requester, replier, request_id, int(expires_at), what), where, payload
+    return TaskAnswer(origin, requester, replier, request_id, int(expires_at), what), where, payload
 
 
 class Replies:
@@ -95,7 +95,7 @@ class Replies:
         asked = answer.requester, answer.request_id, answer.replier
         self._tasks.answer(*asked, answer.field, payload, answer.expires_at, kept)
 
-    def _send_on(self, answer: Answer, payload: bytes, sent: Callable[[AcceptOutcome], None]) -> None:
+    def _send_on(self, answer: TaskAnswer, payload: bytes, sent: Callable[[AcceptOutcome], None]) -> None:
         """Into the requester's mailbox, like any message."""
         message = Message(
             id=f"reply:{answer.origin}",
@@ -114,7 +114,7 @@ class Replies:
 
     # -- what a full mailbox is owed
 
-    def _owe(self, answer: Answer, arrived: Callable[[bool], None]) -> None:
+    def _owe(self, answer: TaskAnswer, arrived: Callable[[bool], None]) -> None:
         """The requester's mailbox is full: the answer stays with its task, and a note says that it is still to go."""
         keys, again_ms = self._encoder.keys, self._encoder.clock.now_ms() + OWED_AGAIN_MS
         owed, owing = keys.owed(answer.requester), keys.owing(keys.shard(answer.requester))
@@ -145,7 +145,7 @@ class Replies:
         owed, owing = keys.owed(requester), keys.owing(keys.shard(requester))
         count = 0
         for note in await self._pipeline.command("LRANGE", owed, 0, OWED_AT_ONCE - 1):
-            answer = readable.read_or(owed, note, partial(Answer.of_note, requester), None)
+            answer = readable.read_or(owed, note, partial(TaskAnswer.of_note, requester), None)
             if answer is not None and not await self._pay(answer):
                 await self._pipeline.command("ZADD", owing, now_ms + OWED_AGAIN_MS, requester)
                 return count
@@ -156,7 +156,7 @@ class Replies:
             await self._pipeline.command("ZADD", owing, now_ms, requester)
         return count
 
-    async def _pay(self, answer: Answer) -> bool:
+    async def _pay(self, answer: TaskAnswer) -> bool:
         """Whether an answer need not be tried again: it is in the mailbox, or gone with its task."""
         key = self._encoder.keys.task(answer.requester, answer.request_id)
         payload = await self._pipeline.command("HGET", key, f"{answer.field} {answer.replier}")

@@ -20,8 +20,8 @@ MOST_PAGES = 128  # that one question may read
 SHARDS_AT_ONCE = 4  # logs that one question reads side by side
 CLOCKS_DIFFER_MS = 5_000  # the log is ordered by the store's clock, events tell an instance's
 
-Place = tuple[int, int, int, int]  # millisecond and number of a log's entry, shard, which event of the entry
-Placed = tuple[Place, Event]
+LogCursor = tuple[int, int, int, int]  # millisecond and number of a log's entry, shard, which event of the entry
+Placed = tuple[LogCursor, Event]
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Page:
     """A page of events, newest first. `back_to` is where the search ended, if the logs go on."""
 
     events: list[Event]
-    back_to: Place | None
+    back_to: LogCursor | None
 
 
 class History:
@@ -81,7 +81,7 @@ class History:
         self._pipeline = pipeline
         self._keys = keys
 
-    async def latest(self, wanted: Wanted, before: Place | None, limit: int) -> Page:
+    async def latest(self, wanted: Wanted, before: LogCursor | None, limit: int) -> Page:
         """The newest events, or the newest before that place. The look ends when there are enough of them, or when it
         has taken MOST_PAGES."""
         look = _LookBack(wanted, before, limit, self._keys.shards)
@@ -139,7 +139,7 @@ class History:
 class _LookBack:
     """One search of all logs, from the newest event back. It keeps only as many events as requested."""
 
-    def __init__(self, wanted: Wanted, before: Place | None, limit: int, shards: int) -> None:
+    def __init__(self, wanted: Wanted, before: LogCursor | None, limit: int, shards: int) -> None:
         self.wanted = wanted
         self._before = before
         self._limit = limit

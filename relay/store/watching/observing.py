@@ -46,7 +46,7 @@ def _ms(entry: str) -> int:
     return int(entry.partition("-")[0])
 
 
-class Place(msgspec.Struct, frozen=True):
+class ReadMark(msgspec.Struct, frozen=True):
     """How far a log has been read, and how many entries had been added by then, if known."""
 
     entry: str
@@ -57,7 +57,7 @@ class Places(msgspec.Struct, frozen=True):
     """Where the reader of all logs was at a time."""
 
     at_ms: int
-    by_shard: dict[int, Place]
+    by_shard: dict[int, ReadMark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Observing:
         text = msgspec.json.encode(places)
         await self._pipeline.reply(keyed_packet(script("keep"), self._keys.observed, self._keep_ms, text))
 
-    async def read(self, shard: int, place: Place, reach: Reach, most_bytes: int) -> Part:
+    async def read(self, shard: int, place: ReadMark, reach: Reach, most_bytes: int) -> Part:
         """Entries after that place, up to the last entry of `reach` and about this many bytes."""
         logged: list[Logged] = []
         after, read, count = place.entry, 0, FIRST_COUNT

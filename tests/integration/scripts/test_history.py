@@ -7,7 +7,7 @@ import pytest
 
 from relay.store.record.events import Event
 from relay.store.watching import history
-from relay.store.watching.history import Place, Wanted
+from relay.store.watching.history import LogCursor, Wanted
 from tests.builders import ALICE, BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
 
@@ -17,7 +17,7 @@ ACCEPTED = frozenset({"accepted"})
 
 async def pages(desk: Desk, wanted: Wanted, limit: int) -> AsyncIterator[list[str]]:
     """The ids and kinds of all pages, newest first."""
-    before: Place | None = None
+    before: LogCursor | None = None
     while True:
         page = await desk.store.history.latest(wanted, before, limit)
         assert len(page.events) <= limit

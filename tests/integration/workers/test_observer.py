@@ -5,7 +5,7 @@ import time
 import pytest
 
 from relay.store.record.events import columns_of
-from relay.store.watching.observing import Place
+from relay.store.watching.observing import ReadMark
 from relay.store.watching.snapshots import ALL_TENANTS, Snapshot
 from tests.builders import BOB, CAROL, NOON_MS, Desk, a_message
 from tests.conftest import MakeDesk
@@ -145,7 +145,7 @@ async def test_a_log_that_began_later_is_read_from_its_beginning(desk: Desk) -> 
     await desk.send(a_message("m-1"))
     reach = await desk.store.observing.reach(0)
 
-    part = await desk.store.observing.read(0, Place("0-0", 0), reach, 1_000)
+    part = await desk.store.observing.read(0, ReadMark("0-0", 0), reach, 1_000)
 
     assert [len(list(columns_of(fields))) for _, fields in part.logged] == [1]
     assert part.weight == 1

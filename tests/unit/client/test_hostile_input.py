@@ -12,7 +12,7 @@ from relay.client.connection.backoff import Backoff
 from relay.client.connection.frames import frame
 from relay.client.connection.states import CLOSE_CODES, COME_BACK_BELOW
 from relay.testing import FakeRelay
-from relay.testing.http import Answer
+from relay.testing.http import HttpAnswer
 from tests.agents import until
 
 HUGE = b"9" * 5_000  # valid JSON, and more digits than Python reads
@@ -105,7 +105,7 @@ class Stingy(FakeRelay):
 
     refuses = 2
 
-    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> Answer:
+    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> HttpAnswer:
         if method == "GET" and self.refuses:
             self.refuses -= 1
             return 429, {"error": {"code": "rate_limited", "message": "too fast", "retry_after_ms": 1}}

@@ -10,7 +10,7 @@ import orjson
 from relay.core.session.receipts import FRAME_BYTES, ReceiptReader
 from relay.store.record.receipt_lines import as_json
 from relay.store.replies.receipts import ReceiptBatch
-from relay.store.wakes import Place, PushedReceipts
+from relay.store.wakes import OutboxPlace, PushedReceipts
 from relay.telemetry.metrics import Metrics
 
 SESSION = "a1.1"
@@ -25,10 +25,10 @@ class Stream:
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.receipts = RECEIPT  # of each entry
-        self.places: dict[str, Place] = {}  # in outboxes, of some entries
+        self.places: dict[str, OutboxPlace] = {}  # in outboxes, of some entries
         self.is_away = False
         self.exchange_s = 0.0  # how long one takes, while it is busy
-        self._confirmed: list[Place] = []
+        self._confirmed: list[OutboxPlace] = []
 
     def busy_s(self) -> float:
         return self.exchange_s
@@ -46,7 +46,7 @@ class Stream:
     def confirmed(self, pushed: PushedReceipts) -> None:
         self._confirmed.append(pushed.place)
 
-    def was_confirmed(self, place: Place) -> bool:
+    def was_confirmed(self, place: OutboxPlace) -> bool:
         return place in self._confirmed
 
 
