@@ -152,7 +152,7 @@ class Follower:
 
     async def _until_it_rests(self, listener: Listener, last: str, until: float) -> None:
         with self._instance.notifier.waiting_for(("task", self._who.address, last)) as event:
-            await self._instance.store.tasks.watch(self._who.address, last)
+            await self._instance.store.tasks.follow(self._who.address, last)
             while True:
                 event.clear()
                 if (await listener.listen()).story.rests:
@@ -174,7 +174,7 @@ class Follower:
         del task  # it is large, and the stream may last
         with self._instance.notifier.waiting_for(("task", self._who.address, last)) as event:
             if not rests:
-                await self._instance.store.tasks.watch(self._who.address, last)
+                await self._instance.store.tasks.follow(self._who.address, last)
             with suppress(ConnectionError):  # the caller has gone, and will ask again
                 await stream.open()
                 await stream.send("message", told)

@@ -59,7 +59,7 @@ SCRIPTS = (
     *("accept_plain", "ack_plain", "accept", "take", "ack", "nack", "release", "touch", "reply", "cancel", "forward"),
     *("join", "leave", "register", "block", "thread", "spend", "expire", "overdue", "reap"),
     *("where", "peek", "watch", "describe", "remove", "revive", "answer"),
-    *("lease", "renew", "follow", "trim", "drop", "claim", "appear"),
+    *("lease", "renew", "follow", "cut", "drop", "claim", "appear"),
     *("dead", "history", "reach", "record", "keep", "examine"),
     *("raise", "count", "holds", "probe", "pause", "limit", "unread"),
     *("kept", "regress", "tell"),

@@ -103,8 +103,8 @@ async def test_who_waits_for_a_reply_is_still_told(desk: Desk) -> None:
     await desk.store.pipeline.finish()
     is_full(desk)
 
-    await desk.store.tasks.watch(ALICE, "m-1")
-    await desk.store.tasks.watch(ALICE, "no such task")
+    await desk.store.tasks.follow(ALICE, "m-1")
+    await desk.store.tasks.follow(ALICE, "no such task")
 
     assert desk.redis.hexists(desk.keys.task(ALICE, "m-1"), f"watch:{desk.store.instance}")
     assert not desk.redis.exists(desk.keys.task(ALICE, "no such task"))

@@ -81,7 +81,7 @@ async def wait_for_end(request: web.Request, requester: str, task_id: str, until
     with instance.notifier.waiting_for(("task", requester, task_id)) as event:
         task = await _find(instance, requester, task_id, None)
         if task.reply is None and until > time.monotonic():
-            await instance.store.tasks.watch(requester, task_id)
+            await instance.store.tasks.follow(requester, task_id)
         while True:
             event.clear()
             described = await describe_task(instance, await _find(instance, requester, task_id, None))
@@ -112,7 +112,7 @@ async def _follow(
     if task.reply is not None and sent > task.part_count:
         return web.Response(status=204)  # it has seen the end; this is how a browser's EventSource is told to stop
     await stream.open()
-    await instance.store.tasks.watch(requester, task_id)
+    await instance.store.tasks.follow(requester, task_id)
     with instance.notifier.waiting_for(("task", requester, task_id)) as event:
         while stream.is_read and time.monotonic() < until and not instance.draining:
             event.clear()

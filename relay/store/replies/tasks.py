@@ -119,7 +119,7 @@ class Tasks:
         if not await answer_to(keep):
             raise StoreUnavailable("the task could not be kept; the same again is safe")
 
-    async def watch(self, requester: str, task_id: str) -> None:
+    async def follow(self, requester: str, task_id: str) -> None:
         """From now on this instance is told when the task gets an answer."""
         await self._pipeline.reply(
             keyed_packet(script("follow"), self._keys.task(requester, task_id), f"watch:{self._encoder.instance}")

@@ -66,7 +66,7 @@ class Trimming:
 
     async def cut(self, shard: int, keep: int) -> int:
         """Cuts a log to this many entries; returns how many were removed. Unarchived ones are counted in the store."""
-        packet = self._encoder.packet(script("trim"), shard, [keep], keys=[self._keys.archived(shard)])
+        packet = self._encoder.packet(script("cut"), shard, [keep], keys=[self._keys.archived(shard)])
         count, _ = await self._pipeline.reply(packet)
         return int(count)
 

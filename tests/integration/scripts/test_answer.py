@@ -44,7 +44,7 @@ async def test_every_instance_that_watches_is_told_and_no_other(desk: Desk) -> N
     await answer(desk, "part:0/1-1", "1")
     before = here.heard()
 
-    await desk.store.tasks.watch(ALICE, "ask")
+    await desk.store.tasks.follow(ALICE, "ask")
     await answer(desk, "end", "2")
 
     assert before == []
@@ -73,7 +73,7 @@ async def test_a_task_ends_by_itself(desk: Desk) -> None:
 
 
 async def test_watching_a_task_that_has_gone_leaves_nothing(desk: Desk) -> None:
-    await desk.store.tasks.watch(ALICE, "gone")
+    await desk.store.tasks.follow(ALICE, "gone")
 
     assert not desk.redis.exists(desk.keys.task(ALICE, "gone"))
 
@@ -125,7 +125,7 @@ async def test_an_answer_that_alone_is_too_much_is_kept_all_the_same(make_desk: 
 
 async def test_nothing_watches_a_task_that_has_ended(desk: Desk) -> None:
     desk.store.tasks.open(ALICE, "ask", BOB, LATER_MS)
-    await desk.store.tasks.watch(ALICE, "ask")
+    await desk.store.tasks.follow(ALICE, "ask")
 
     await answer(desk, "end", "1")
 

@@ -140,7 +140,7 @@ async def test_a_call_that_waits_for_the_relay_has_the_token_of_now(monkeypatch:
         credentials, used = bob._engine._credentials, []
         answer = relay.call
 
-        async def call(method: str, url: str, path: str, token: str, body: Any = None) -> Answer:
+        async def call(method: str, url: str, path: str, token: str, body: Any = None) -> HttpAnswer:
             used.append(token)
             credentials.token = relay.token("bob", ttl_s=9_999)  # it is renewed meanwhile
             return await answer(method, url, path, token, body)

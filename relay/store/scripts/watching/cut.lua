@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- trim: cut the oldest entries of the event log, and count those that nobody will read any more.
+-- cut: cut off the oldest entries of the event log, and count those that nobody will read any more.
 -- Uses shard
 --
 -- KEYS  SHARD
