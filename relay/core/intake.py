@@ -40,11 +40,11 @@ OFFLINE_RETRY_MS, ONLINE_RETRY_MS = 30_000, 1_000  # when a mailbox has no pace 
 def checked(raw: msgspec.Raw, sender: Identity, max_payload_bytes: int) -> Message:
     """A message that may be sent. Raises Malformed, TooLarge or Forbidden."""
     sender.require("send")
-    return within(sender.tenant, raw, max_payload_bytes)
+    return parse_for_tenant(sender.tenant, raw, max_payload_bytes)
 
 
-def within(tenant: str, raw: msgspec.Raw, max_payload_bytes: int) -> Message:
-    """The same of one who may send. Raises Malformed, TooLarge or Forbidden."""
+def parse_for_tenant(tenant: str, raw: msgspec.Raw, max_payload_bytes: int) -> Message:
+    """A message of one who may send in this tenant. Raises Malformed, TooLarge or Forbidden."""
     message = parse_message(raw, tenant, max_payload_bytes)
     if tenant_of(message.to) != tenant:
         raise Forbidden("the recipient is of another tenant")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from relay.core.intake import submit_and_wait, within
+from relay.core.intake import parse_for_tenant, submit_and_wait
 from relay.errors import ConfigurationError, Malformed, RelayError
 from relay.protocol.address import is_address
 from relay.protocol.message import Message
@@ -126,7 +126,7 @@ def message_of(row: Row, now_ms: int, max_payload_bytes: int) -> Message | None:
     if not is_address(sender_of(row)):
         raise Malformed("Expected an address, tenant/agent - at `$.from`")
     has_expired = dumped.box == "mailbox" and dumped.expires_at <= now_ms
-    return None if has_expired else within(dumped.tenant, raw, max_payload_bytes)
+    return None if has_expired else parse_for_tenant(dumped.tenant, raw, max_payload_bytes)
 
 
 def _as_sent(dumped: _Dumped, now_ms: int) -> Raw:

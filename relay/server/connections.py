@@ -26,7 +26,7 @@ HEAD_BYTES = 16 * 1024  # what the head of an upgrade may have
 COUNTED_FROM_BYTES = 16 * 1024  # what fills a socket's buffer beyond this is counted at once
 PIECE_BYTES = 16 * 1024  # what is taken of one connection in one turn of the event loop
 STRANGER_PIECE_BYTES = 2 * 1024  # and what is taken of a stranger without waiting for a turn
-HALF_BYTES = 64 * 1024  # what is not whole yet counts from here on
+INCOMPLETE_BYTES = 64 * 1024  # what is not whole yet counts from here on
 COME_BACK_MS = 1_000
 
 log = Seldom(logging.getLogger(__name__))
@@ -45,7 +45,7 @@ class ServerConnection(PacedConnection):
             "_server",
             "_waits_for_turn",
         ),
-        *("half", "on_lost", "on_room", "output", "remote", "stranger", "whose"),
+        *("incomplete_bytes", "on_lost", "on_room", "output", "remote", "stranger", "whose"),
     )
 
     def __init__(self, server: "Server", **options: Any) -> None:
@@ -56,7 +56,7 @@ class ServerConnection(PacedConnection):
         self.stranger = Stranger(self.pause_reading, self.resume_reading)  # until whoever is there is known
         self._pieces: deque[bytes] = deque()  # what came and is not taken yet
         self._waits_for_turn = False  # for the next one
-        self.half = 0  # bytes of the frame or request that is not whole yet
+        self.incomplete_bytes = 0  # bytes of the frame or request that is not whole yet
         self._is_counted = False  # whether they are so many that they count
         self._is_known = False  # whether this is the WebSocket of one who has authenticated
         self.remote: str | None = None
@@ -123,26 +123,26 @@ class ServerConnection(PacedConnection):
                 return
             if self._asked_since is None and not self._is_answering:
                 self._asked_since = time.monotonic()
-        self.half += len(data)
+        self.incomplete_bytes += len(data)
         super().data_received(data)
-        if self.half > HALF_BYTES:
+        if self.incomplete_bytes > INCOMPLETE_BYTES:
             self._is_counted = True
-            self._server.partial_input.grew(self, self.half)
+            self._server.partial_input.grew(self, self.incomplete_bytes)
         elif self._is_counted:
             self._has_all()
 
     def has_input(self) -> bool:
         """Whether something has come that is not taken, or not whole yet."""
-        return bool(self._pieces) or self.half > 0
+        return bool(self._pieces) or self.incomplete_bytes > 0
 
     def _has_all(self) -> None:
-        self.half, self._is_counted = 0, False
+        self.incomplete_bytes, self._is_counted = 0, False
         self._server.partial_input.done(self)
 
     def give_up(self) -> None:
         """Cuts the connection: incomplete input takes too much memory."""
         self._server.instance.metrics.closed["half_sent"] += 1
-        log.warning("half_sent_given_up", whose=self.whose, bytes=self.half)
+        log.warning("half_sent_given_up", whose=self.whose, bytes=self.incomplete_bytes)
         if self.transport is not None:
             self.transport.abort()
 

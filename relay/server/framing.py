@@ -101,10 +101,10 @@ class FrameQueue(FrameBuffer):
             or data.type is not WSMsgType.TEXT
         ):
             if data.type in WHOLE:
-                self.connection.half = 0
+                self.connection.incomplete_bytes = 0
             super().feed_data(data, size)
             return
-        self.connection.half = 0
+        self.connection.incomplete_bytes = 0
         self._taken += 1
         if not self.taker(data.data):
             super().feed_data(LOOK, 0)

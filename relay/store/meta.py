@@ -108,7 +108,7 @@ class Meta:
             return
         pairs = [part for shard, found in told.items() for part in (f"{REGRESSED}{shard}", msgspec.json.encode(found))]
         packet = keyed_packet(script("tell"), self._keys.meta, " ".join(self._epochs), secrets.token_hex(8), *pairs)
-        await self._pipeline.reply(packet, must_last=True)
+        await self._pipeline.reply(packet, needs_replicas=True)
         self._witness.forget(told)
 
     async def read_regresses(self) -> dict[int, Regress]:

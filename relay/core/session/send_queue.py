@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from relay.core.intake import not_granted, submit, within
+from relay.core.intake import not_granted, parse_for_tenant, submit
 from relay.core.session.agent_link import AgentLink
 from relay.core.session.answer_buffer import AnswerBuffer
 from relay.core.session.spending import Spending
@@ -47,7 +47,7 @@ class SendQueue:
         messages, tenant, most_bytes = [], self._link.tenant, self._store.settings.max_payload_bytes
         for raw in raws:
             try:
-                messages.append(within(tenant, raw, most_bytes))
+                messages.append(parse_for_tenant(tenant, raw, most_bytes))
             except RelayError as error:
                 self._refuse(error, **({} if "id" in error.details else names_of(raw)))
         if not messages:

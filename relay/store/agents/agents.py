@@ -151,7 +151,7 @@ class Agents:
         packet = self._encoder.packet(
             script("register"), shard, [address, orjson.dumps(changes).decode(), f'{{"registered_at_ms":{now_ms}}}']
         )
-        registration: dict[str, Any] = orjson.loads(await self._pipeline.reply(packet, must_last=True))
+        registration: dict[str, Any] = orjson.loads(await self._pipeline.reply(packet, needs_replicas=True))
         return registration
 
     async def is_key_of(self, key: str, address: str, new_agent: Callable[[], None] = lambda: None) -> bool:
@@ -169,7 +169,7 @@ class Agents:
         """Registers a key at a free address: the first wins. None if the address has data, perhaps of another agent."""
         registration = orjson.dumps({"key": key, "registered_at_ms": self._encoder.clock.now_ms()}).decode()
         packet = self._with_streams("claim", address, [address, registration])
-        value = await self._pipeline.reply(packet, must_last=True)
+        value = await self._pipeline.reply(packet, needs_replicas=True)
         return orjson.loads(value) if value else None
 
     async def keys_of(self, shard: int, addresses: list[str]) -> list[str | None]:
@@ -231,7 +231,7 @@ class Agents:
         """Forgets an agent; the word is remove.lua's."""
         packet = self._with_streams("remove", address, [address, ALL_LANES, force, by])
         while True:
-            outbox_entry, fields, word = await self._pipeline.reply(packet, must_last=True)
+            outbox_entry, fields, word = await self._pipeline.reply(packet, needs_replicas=True)
             self._receipts.forward(self._keys.shard(address), outbox_entry, fields)
             if word != b"more":
                 return str(word.decode())
@@ -253,7 +253,7 @@ class Agents:
     async def change_blocks(self, address: str, add: list[str], remove: list[str]) -> list[str]:
         """Blocks and unblocks senders. Returns all blocked now; raises Malformed if too many."""
         packet = self._encoder.packet(script("block"), self._keys.shard(address), [address, MAX_BLOCKS, add, remove])
-        word, value = await self._pipeline.reply(packet, must_last=True)
+        word, value = await self._pipeline.reply(packet, needs_replicas=True)
         if word == b"too_many":
             raise Malformed(f"an agent can block at most {MAX_BLOCKS} others")
         return sorted(value.decode().split("\n")) if value else []

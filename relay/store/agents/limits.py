@@ -33,7 +33,7 @@ class Limits:
         packet = self._encoder.packet(
             script("limit"), shard, [address, by, caps, rate], keys=[self._keys.limits(shard)]
         )
-        await self._pipeline.reply(packet, must_last=True)
+        await self._pipeline.reply(packet, needs_replicas=True)
 
     async def rate_of(self, address: str) -> tuple[int, int] | None:
         """Messages per second and burst of a sender that has a rate of its own."""

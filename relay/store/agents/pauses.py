@@ -63,7 +63,7 @@ class Pauses:
                         [name, by, escape(reason), on, shard == own],
                         keys=[self._keys.paused(shard)],
                     ),
-                    must_last=True,
+                    needs_replicas=True,
                 )
                 for shard in shards
             )

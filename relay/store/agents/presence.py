@@ -69,7 +69,7 @@ class Presence:
         self._keys = encoder.keys
         self._receipts = receipts
         self._joins = ShardBatcher[Arrival](pipeline, self._encode_join, self._joined, most=20)
-        self._leaves = ShardBatcher[Departure](pipeline, self._encode_leave, self._left, most=20, must_last=True)
+        self._leaves = ShardBatcher[Departure](pipeline, self._encode_leave, self._left, most=20, needs_replicas=True)
 
     async def join(
         self,

@@ -68,7 +68,7 @@ class Accepting:
         drafting = Drafting(self._keys, self._settings, encoder.clock)
         self.draft = drafting.draft
         self.lives_ms = drafting.lives_ms
-        self._accepts = AcceptBatcher(pipeline, self._encode_accept, self._accepted, must_last=True)
+        self._accepts = AcceptBatcher(pipeline, self._encode_accept, self._accepted, needs_replicas=True)
 
     def accept(self, draft: Draft) -> None:
         self._accepts.put(draft.shard, draft)

@@ -72,7 +72,7 @@ class DeadLetters:
                 ],
                 keys=[*self._keys.boxes(address), self._keys.dead(address)],
             )
-            for word, *handle in await self._pipeline.reply(packet, may_repeat=False, must_last=True):
+            for word, *handle in await self._pipeline.reply(packet, may_repeat=False, needs_replicas=True):
                 results.append((word.decode(), handle[0].decode() if handle else ""))
         return results
 
@@ -81,7 +81,7 @@ class DeadLetters:
         dropped: list[bool] = []
         for start in range(0, len(entries), REVIVE_AT_ONCE):
             values = [address, by, entries[start : start + REVIVE_AT_ONCE]]
-            words = await self._pipeline.reply(self._packet("drop", address, values), must_last=True)
+            words = await self._pipeline.reply(self._packet("drop", address, values), needs_replicas=True)
             dropped += [word == b"dropped" for word in words]
         return dropped
 

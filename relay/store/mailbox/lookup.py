@@ -111,7 +111,7 @@ class MessageLookup:
         """Takes a message back; the word is cancel.lua's."""
         key = message_key(sender, recipient, message_id)
         packet = self._packet("cancel", recipient, [recipient, key, by])
-        word: bytes = await self._pipeline.reply(packet, must_last=True)
+        word: bytes = await self._pipeline.reply(packet, needs_replicas=True)
         return word.decode()
 
     async def peek(

@@ -30,7 +30,7 @@ class ShardBatcher(Generic[Item]):
         may_repeat: bool = True,
         weigh: Callable[[Item], int] = lambda _: 1,
         is_patient: bool = False,
-        must_last: bool = False,
+        needs_replicas: bool = False,
     ) -> None:
         self._is_patient = is_patient  # nobody waits for it: it travels with whatever goes out next
         self._pipeline = pipeline
@@ -39,7 +39,7 @@ class ShardBatcher(Generic[Item]):
         self._deliver = deliver
         self._most = most
         self._may_repeat = may_repeat
-        self._must_last = must_last  # see Command
+        self._needs_replicas = needs_replicas  # see Command
         self._waiting: dict[int, list[Item]] = {}
         pipeline.sources.append(self.commands)
 
@@ -115,7 +115,7 @@ class ShardBatcher(Generic[Item]):
             return self._packet(shard, items, part)
 
         try:
-            yield Command(encode(), done, self._may_repeat, encode, self._must_last, shard)
+            yield Command(encode(), done, self._may_repeat, encode, self._needs_replicas, shard)
         except Exception:
             # What cannot be put into a call must not take the pipeline down, which everybody else uses too.
             log.exception("call_not_made")

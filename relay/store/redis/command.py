@@ -13,7 +13,7 @@ class Command:
     """`done` gets the reply, or StoreUnavailable, once."""
 
     __slots__ = (
-        *("anew", "done", "may_repeat", "must_last", "packet", "shard"),
+        *("done", "may_repeat", "needs_replicas", "packet", "re_encode", "shard"),
         *("asking", "deadline", "is_astray", "moves", "slot"),
     )
 
@@ -22,15 +22,15 @@ class Command:
         packet: bytes,
         done: Callable[[Outcome], None],
         may_repeat: bool = True,
-        anew: Callable[[], bytes] | None = None,
-        must_last: bool = False,
+        re_encode: Callable[[], bytes] | None = None,
+        needs_replicas: bool = False,
         shard: int = -1,
     ) -> None:
         self.packet = packet
-        self.anew = anew  # makes the packet again: a later time may mean other keys
+        self.re_encode = re_encode  # makes the packet again: a later time may mean other keys
         self.done = done
         self.may_repeat = may_repeat  # whether sending it twice is the same as once
-        self.must_last = must_last  # whether its answer is a promise: it is only given when the replicas have it too
+        self.needs_replicas = needs_replicas  # its answer is a promise, given when the replicas have it too
         self.shard = shard  # -1: not known
         # On a Cluster:
         self.slot = -1  # where its keys are; -1: it has none
@@ -39,10 +39,10 @@ class Command:
         self.moves = 0  # how often it was sent on because its slot has moved
         self.deadline = 0.0  # when one that is astray is given up
 
-    def encode_anew(self) -> None:
+    def encode_again(self) -> None:
         """It may have been carried out, and is sent again."""
-        if self.anew is not None:
-            self.packet = self.anew()
+        if self.re_encode is not None:
+            self.packet = self.re_encode()
 
     def hand_out(self, outcome: Outcome) -> None:
         """A caller that fails on its answer must not take the connection down, which everybody else uses too."""

@@ -40,7 +40,7 @@ class OrderedBatcher(ShardBatcher[AnyStep]):
         encode: Callable[[int, list[AnyStep], Number], bytes],
         deliver: Callable[[list[AnyStep], Outcome], None],
     ) -> None:
-        super().__init__(pipeline, lambda shard, steps: self._packet(shard, steps, 0), deliver, must_last=True)
+        super().__init__(pipeline, lambda shard, steps: self._packet(shard, steps, 0), deliver, needs_replicas=True)
         self._encode_run = encode
 
     def _packet(self, shard: int, items: list[AnyStep], part: int) -> bytes:

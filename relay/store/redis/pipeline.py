@@ -67,14 +67,14 @@ class CommandPipeline:
         """The same, of one that nobody waits for."""
         self.masters.of_command(command).submit(command, is_patient=True)
 
-    async def command(self, *parts: str | bytes | int, must_last: bool = False) -> Outcome:
+    async def command(self, *parts: str | bytes | int, needs_replicas: bool = False) -> Outcome:
         """A plain command and its reply. Raises StoreUnavailable. Cancelling the caller leaves the command alone."""
-        return await self.reply(encode_command(*parts), must_last=must_last)
+        return await self.reply(encode_command(*parts), needs_replicas=needs_replicas)
 
-    async def reply(self, packet: bytes, may_repeat: bool = True, must_last: bool = False) -> Outcome:
+    async def reply(self, packet: bytes, may_repeat: bool = True, needs_replicas: bool = False) -> Outcome:
         """The reply to one command; see command()."""
         answer = _Answer()
-        self.submit(Command(packet, answer.done, may_repeat, must_last=must_last))
+        self.submit(Command(packet, answer.done, may_repeat, needs_replicas=needs_replicas))
         return await answer.outcome()
 
     async def of_each(self, *parts: str | bytes | int) -> dict[Master, Any]:

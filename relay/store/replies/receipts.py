@@ -50,7 +50,7 @@ class Receipts:
         self._keys = encoder.keys
         # The outbox forgets what was forwarded, so a failover must not undo the copy alone.
         self._forwards = ShardBatcher[ShardReceipts](
-            pipeline, self._encode_forward, self._forwarded, most=200, must_last=True
+            pipeline, self._encode_forward, self._forwarded, most=200, needs_replicas=True
         )
         self._done = ShardBatcher[OutboxPlace](pipeline, self._encode_done, self._deleted, is_patient=True)
         self._leaving: set[OutboxPlace] = set()  # being forwarded, or done with and being deleted

@@ -132,7 +132,7 @@ class Replies:
                 arrived(not any(isinstance(outcome, Exception) for outcome in outcomes))
 
         for packet in notes:
-            self._pipeline.submit(Command(packet, noted, must_last=True))
+            self._pipeline.submit(Command(packet, noted, needs_replicas=True))
 
     async def send_owed(self, shard: int, now_ms: int) -> int:
         """Tries again what did not fit into mailboxes of this shard. Returns how many answers were sent on."""

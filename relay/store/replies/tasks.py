@@ -98,7 +98,7 @@ class Tasks:
             [requester, task_id, fields, has_ended, lives_ms, settings.max_tasks, settings.mailbox_max_bytes],
             keys=names,
         )
-        self._pipeline.submit(Command(packet, done, must_last=True))
+        self._pipeline.submit(Command(packet, done, needs_replicas=True))
 
     def _forget(self, requester: str, task_ids: Iterable[str]) -> None:
         keys = [self._keys.task(requester, task_id) for task_id in task_ids]

@@ -126,7 +126,7 @@ async def test_an_answer_that_promises_nothing_does_not_wait(master: RealServer)
 async def test_a_registration_that_no_replica_has_is_not_confirmed(master: RealServer) -> None:
     async with open_desk(master, durability="replica") as desk:
         with pytest.raises(StoreUnavailable, match="replicas"):
-            await desk.store.pipeline.command("HSET", "key", "field", "value", must_last=True)
+            await desk.store.pipeline.command("HSET", "key", "field", "value", needs_replicas=True)
 
 
 @pytest.mark.usefixtures("replica")

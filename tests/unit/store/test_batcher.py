@@ -77,7 +77,7 @@ async def test_a_call_is_made_anew_when_it_is_repeated_and_one_that_must_not_be_
     told: list[Any] = []
     pipeline = CommandPipeline(home_at("redis://127.0.0.1:1"))
     once = Command(b"once", lambda outcome: told.append(outcome), may_repeat=False)
-    again = Command(b"before", lambda *_: None, anew=lambda: b"anew")
+    again = Command(b"before", lambda *_: None, re_encode=lambda: b"anew")
     calls = [once, again]
 
     pipeline.masters.all[0]._prepare_to_repeat(calls)
@@ -97,7 +97,7 @@ def test_a_call_that_is_made_anew_keeps_the_number_of_its_exchange() -> None:
     (command,) = batcher.commands()
 
     pipeline.exchange = 7
-    command.encode_anew()
+    command.encode_again()
 
     assert command.packet == b"exchange 1"
 

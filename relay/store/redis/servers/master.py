@@ -278,7 +278,7 @@ class Master:
                     self._switchboard.turned_away(self, command, why)
                     continue
                 outcome = _as_unavailable(why)
-            elif self._is_short and command.must_last:
+            elif self._is_short and command.needs_replicas:
                 outcome = NotReplicated(outcome)
             self._hand_out(command, outcome)
         return again
@@ -293,7 +293,7 @@ class Master:
         once = [command for command in commands if not command.may_repeat]
         commands[:] = [command for command in commands if command.may_repeat]
         for command in commands:
-            command.encode_anew()
+            command.encode_again()
         for command in once:
             self._hand_out(command, StoreUnavailable("the store did not answer"))
 
@@ -313,7 +313,7 @@ class Master:
         asking = [index for index, command in enumerate(commands) if command.asking]
         for index in reversed(asking):
             packets.insert(index, _ASKING)
-        asked = self.replicas_asked() if self._replicate and any(command.must_last for command in commands) else 0
+        asked = self.replicas_asked() if self._replicate and any(command.needs_replicas for command in commands) else 0
         if asked:
             within_ms = REPLICATE_WHEN_SHORT_MS if self._is_short else REPLICATE_WITHIN_MS
             packets += (_ROLE, encode_command("WAIT", asked, within_ms))
