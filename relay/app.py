@@ -10,7 +10,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from relay.a2a import card, rpc
-from relay.a2a.following import STORYTELLING, Storytelling
+from relay.a2a.following import TASK_READING, TaskReading
 from relay.auth import Tokens
 from relay.core.instance.instance import Instance
 from relay.errors import Forbidden, Malformed, StoreUnavailable, cannot_listen
@@ -74,7 +74,7 @@ def make_app(store: Store) -> web.Application:
     app[INSTANCE] = Instance(store, Metrics(store.instance))
     app[TOKENS] = Tokens(store.settings)
     app[LONG_POLLS] = LongPollLimit()
-    app[STORYTELLING] = Storytelling()
+    app[TASK_READING] = TaskReading()
     app.on_response_prepare.append(cors.add_headers)
     add_routes(app)
     app.cleanup_ctx.append(_clockwork)

@@ -44,7 +44,7 @@ class FollowedTask:
         return self.turns[-1]
 
 
-class Storytelling:
+class TaskReading:
     """What all callers of an instance share: a megabyte of answers is many times that once it is read, and takes a
     while. So few are fetched at once, and they are read one by one."""
 
@@ -62,15 +62,15 @@ class Storytelling:
             asyncio.get_running_loop().call_later(time.monotonic() - began, self._one.release)
 
 
-STORYTELLING = web.AppKey("storytelling", Storytelling)
+TASK_READING = web.AppKey("task_reading", TaskReading)
 
 
 class Listener:
     """Hears what is new of one task, and keeps of what it has heard only what it needs to go on."""
 
-    def __init__(self, store: Store, telling: Storytelling, caller: str, agent: str, task_id: str) -> None:
+    def __init__(self, store: Store, reading: TaskReading, caller: str, agent: str, task_id: str) -> None:
         self._store = store
-        self._telling = telling
+        self._reading = reading
         self._caller = caller
         self._agent = agent
         self._task_id = task_id
@@ -81,11 +81,11 @@ class Listener:
     async def listen(self) -> FollowedTask:
         """The task as it is now; its events, parts and answers are those that are new. Raises TaskNotFound, also for
         another agent's or another caller's, and StoreUnavailable."""
-        async with self._telling.few:
+        async with self._reading.few:
             turns = await self._read()
             last = turns[-1]
             now = await task_state(self._store, last) if last.reply is None else None
-            story = await self._telling.in_turn(partial(self._hear, turns))
+            story = await self._reading.in_turn(partial(self._hear, turns))
         if now is not None and not story.has_ended:
             story.place(now.state, now.at_ms, has_parts=self._heard[last.id] > 0)
         return FollowedTask(story, turns)
@@ -125,8 +125,8 @@ class Follower:
         self._agent = agent
 
     def _listener(self, task_id: str) -> Listener:
-        telling = self._request.app[STORYTELLING]
-        return Listener(self._instance.store, telling, self._who.address, self._agent, task_id)
+        reading = self._request.app[TASK_READING]
+        return Listener(self._instance.store, reading, self._who.address, self._agent, task_id)
 
     async def find(self, task_id: str) -> FollowedTask:
         """Raises TaskNotFound, RateLimited and StoreUnavailable."""

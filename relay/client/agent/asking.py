@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from relay.client import payloads
-from relay.client.agent.opened import Opened
+from relay.client.agent.needs_engine import NeedsEngine
 from relay.client.spans import Span, fields, seconds
 
 EXPIRY_GRACE_S = 1.0  # a request outlives its timeout, so that it is the timeout that the caller sees
 
 
-class Asking(Opened):
+class Asking(NeedsEngine):
     """A request waits for its reply, or until it is known that none will come."""
 
     async def ask(

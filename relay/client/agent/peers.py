@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from relay.client.agent.opened import Opened
+from relay.client.agent.needs_engine import NeedsEngine
 from relay.client.connection.frames import Blocks, Presence, PresenceInfo, SyncState
 from relay.client.connection.questions import Event
 
 
-class Peers(Opened):
+class Peers(NeedsEngine):
     """Questions about other agents. They need a session."""
 
     async def publish(self, topic: str, payload: Any) -> None:

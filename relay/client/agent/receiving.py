@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-from relay.client.agent.opened import Opened
+from relay.client.agent.needs_engine import NeedsEngine
 from relay.client.errors import Closed
 from relay.client.inbox.handlers import Handler
 from relay.client.inbox.message import Message
@@ -12,7 +12,7 @@ from relay.client.inbox.routes import Order
 AnyHandler = TypeVar("AnyHandler", bound=Handler)
 
 
-class Receiving(Opened):
+class Receiving(NeedsEngine):
     """Handlers may be registered before the agent is open."""
 
     def __init__(self) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from relay.client.agent.opened import Opened
+from relay.client.agent.needs_engine import NeedsEngine
 from relay.client.outbox.sent import Sent
 from relay.client.spans import Span, fields, maybe_seconds
 
 
-class Sending(Opened):
+class Sending(NeedsEngine):
     """Messages stay in the outbox until their outcome is known."""
 
     async def send(

@@ -25,7 +25,7 @@ RENEW_AT = 0.8  # of a token's life
 REPLACED, TOKEN_EXPIRED, UNAUTHORIZED, PROTOCOL_VIOLATION = 4509, 4511, 4501, 4503
 
 
-class Ears(Protocol):
+class FrameHandler(Protocol):
     """Receives the relay's frames."""
 
     def session_began(self, welcome: Welcome) -> None: ...
@@ -37,10 +37,10 @@ class Ears(Protocol):
 class Connection:
     """Reconnects by itself, unless the relay's close code forbids it."""
 
-    def __init__(self, relay: Relay, credentials: Credentials, ears: Ears, options: dict[str, Any]) -> None:
+    def __init__(self, relay: Relay, credentials: Credentials, handler: FrameHandler, options: dict[str, Any]) -> None:
         self._relay = relay
         self._credentials = credentials
-        self._ears = ears
+        self._handler = handler
         self.options = options  # of the auth frame: window, mode, …
         self._link: Link | None = None
         self._is_live = False
@@ -68,7 +68,7 @@ class Connection:
         why = ""
         while True:
             self.url = self._relay.urls[self._at % len(self._relay.urls)]
-            self._ears.state_changed(Connecting(self.url, self._backoff.attempts + 1, why))
+            self._handler.state_changed(Connecting(self.url, self._backoff.attempts + 1, why))
             code = await self._one_session()
             if self._is_leaving:
                 return
@@ -96,9 +96,9 @@ class Connection:
         if code is None or code < COME_BACK_BELOW:
             return
         if code == REPLACED:
-            self._ears.state_changed(ReplacedBy(why))
+            self._handler.state_changed(ReplacedBy(why))
             raise Replaced(why, code)
-        self._ears.state_changed(Ended(why, code))
+        self._handler.state_changed(Ended(why, code))
         raise Unauthorized(why, code) if code in (UNAUTHORIZED, TOKEN_EXPIRED) else Closed(why, code)
 
     async def _one_session(self) -> int | None:
@@ -119,7 +119,7 @@ class Connection:
                 if timer is not None:
                     timer.cancel()
             await link.close()
-        self._ears.session_ended(link.close_code)
+        self._handler.session_ended(link.close_code)
         return link.close_code
 
     async def _converse(self, link: Link) -> None:
@@ -145,7 +145,7 @@ class Connection:
     def _hear(self, said: Frame) -> None:
         """Whatever a frame says, the next one is heard."""
         try:
-            self._ears.hear(said)
+            self._handler.hear(said)
         except Exception as error:
             log.error("a frame of the relay (%s) failed: %s", type(said).__name__, type(error).__name__)
 
@@ -164,7 +164,7 @@ class Connection:
                 case Closing() as closing:
                     self._note_closing(closing)
                 case Error(code="malformed", message=message):
-                    self._ears.state_changed(Ended(message))
+                    self._handler.state_changed(Ended(message))
                     raise Closed(message)
                 case Error(message=message):
                     self._told = message
@@ -190,8 +190,8 @@ class Connection:
         self._heard = True
         self._look_in(SILENT_S, self._look)
         self._plan_renewal()
-        self._ears.session_began(welcome)
-        self._ears.state_changed(Live(self.url, self._instance))
+        self._handler.session_began(welcome)
+        self._handler.state_changed(Live(self.url, self._instance))
 
     # -- liveness
 

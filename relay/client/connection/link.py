@@ -16,7 +16,7 @@ CLOSE_WITHIN_S = 1.0
 CALL_WITHIN_S = 75.0  # the longest wait of a call is 60 s
 
 
-class Line(Protocol):
+class Output(Protocol):
     """Output to the relay. What is written without a session is lost."""
 
     def is_live(self) -> bool: ...

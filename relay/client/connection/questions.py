@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from relay.client import payloads
 from relay.client.connection.frames import Error, Frame, Subscribed, TopicEvent, frame
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.errors import ClientError, NotAllowed
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,8 @@ class Questions:
     taken for the answer to the next question.
     """
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._one = asyncio.Lock()
         self._live = asyncio.Event()
         self._error: ClientError | None = None
@@ -61,11 +61,11 @@ class Questions:
 
     async def until_live(self) -> None:
         """Raises Closed when there will be no session any more."""
-        while not self._line.is_live():
+        while not self._output.is_live():
             await self._live.wait()
             if self._error is not None:
                 raise self._error
-            if not self._line.is_live():
+            if not self._output.is_live():
                 self._live.clear()
 
     async def ask(self, kind: type[AnswerFrame], op: str, **fields: Any) -> AnswerFrame:
@@ -75,7 +75,7 @@ class Questions:
                 await self.until_live()
                 answer: asyncio.Future[AnswerFrame | None] = asyncio.get_running_loop().create_future()
                 self._asked.append((kind, answer))
-                self._line.say(frame(op, **fields))
+                self._output.say(frame(op, **fields))
                 if (found := await answer) is not None:
                     return found
 
@@ -107,15 +107,15 @@ class _Subscriber:
 class Topics:
     """Publications reach the subscribers that are connected at that time."""
 
-    def __init__(self, line: Line, questions: Questions) -> None:
-        self._line = line
+    def __init__(self, output: Output, questions: Questions) -> None:
+        self._output = output
         self._questions = questions
         self._subscribers: list[_Subscriber] = []
         self._error: ClientError | None = None
 
     async def publish(self, topic: str, payload: Any) -> None:
         await self._questions.until_live()
-        self._line.say(frame("publish", topic=topic, payload=payloads.as_raw(payloads.encode(payload))))
+        self._output.say(frame("publish", topic=topic, payload=payloads.as_raw(payloads.encode(payload))))
 
     async def subscribe(self, *topics: str) -> AsyncIterator[Event]:
         subscriber = _Subscriber(topics)
@@ -133,7 +133,7 @@ class Topics:
             self._subscribers.remove(subscriber)
             gone = [topic for topic in topics if topic not in self._wanted()]
             if gone:
-                self._line.say(frame("unsubscribe", topics=gone))
+                self._output.say(frame("unsubscribe", topics=gone))
 
     def _wanted(self) -> set[str]:
         return {topic for one in self._subscribers for topic in one.topics}
@@ -141,7 +141,7 @@ class Topics:
     def connected(self) -> None:
         """Subscriptions are of a session: the new one hears of them."""
         if wanted := self._wanted():
-            self._line.say(frame("subscribe", topics=sorted(wanted)))
+            self._output.say(frame("subscribe", topics=sorted(wanted)))
 
     def hear(self, said: TopicEvent) -> None:
         try:

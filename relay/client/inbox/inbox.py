@@ -9,7 +9,7 @@ from typing import Any
 from relay.client import payloads
 from relay.client.clock import Clock
 from relay.client.connection.frames import Delivery
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.errors import CannotOpen, ClientError, KeyChanged, Reject, Retry
 from relay.client.inbox.gaps import Gaps
 from relay.client.inbox.handlers import Call, Handler, caller, payload_type
@@ -32,18 +32,18 @@ class Inbox:
         self,
         journal: Journal,
         clock: Clock,
-        line: Line,
+        output: Output,
         guard: Guard,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._clock = clock
-        self._line = line
+        self._output = output
         self._guard = guard
         self._spawn = spawn  # supervised: what dies there ends the agent
-        self._settling = Settling(line)
+        self._settling = Settling(output)
         self.holds = Holds(journal, clock, self._settling, guard)
         self._routes: list[Route] = []
-        self._parked = Route("*", None, clock, line)  # nobody is there yet to take it
+        self._parked = Route("*", None, clock, output)  # nobody is there yet to take it
         self._threads: list[ThreadPoolExecutor] = []  # of handlers that are plain functions
         self._working = 0  # handlers that have a message
         self.gaps: Gaps | None = None
@@ -76,7 +76,7 @@ class Inbox:
 
     def route(self, pattern: str, order: Order = None, decode: payloads.Decode = payloads.plain) -> Route:
         """A new place for messages of some types. The first that matches gets a message."""
-        route = Route(pattern, order, self._clock, self._line, decode)
+        route = Route(pattern, order, self._clock, self._output, decode)
         self._routes.append(route)
         for message in self._parked.purge():
             self._route(message)

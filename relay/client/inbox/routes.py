@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from relay.client import payloads
 from relay.client.clock import Clock, Timer
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.inbox.message import Key, Message
 
 Order = Literal["thread"] | None
@@ -33,12 +33,12 @@ class Route:
     """Messages of some types wait here for their handler; those of one thread in sequence, if requested."""
 
     def __init__(
-        self, pattern: str, order: Order, clock: Clock, line: Line, decode: payloads.Decode = payloads.plain
+        self, pattern: str, order: Order, clock: Clock, output: Output, decode: payloads.Decode = payloads.plain
     ) -> None:
         self.pattern = pattern
         self.order = order
         self._clock = clock
-        self._line = line
+        self._output = output
         self._decode = decode
         self._ready: deque[Message[Any]] = deque()
         self._thread_queues: dict[Thread, deque[Message[Any]]] = {}  # of those with a message ready or being handled
@@ -105,7 +105,7 @@ class Route:
 
     def _give_up(self, key: Key, failure: Failure) -> None:
         """It died, or went to somebody else. While there is no session it cannot come."""
-        if not self._line.is_live():
+        if not self._output.is_live():
             self._plan_to_give_up(key, failure)
         elif self._failures.get(key) is failure:
             del self._failures[key]

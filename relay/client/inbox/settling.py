@@ -6,7 +6,7 @@ from typing import Any
 
 from relay.client import payloads
 from relay.client.connection.frames import frame
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 
 MAX_ENTRIES = 1_000
 
@@ -14,8 +14,8 @@ MAX_ENTRIES = 1_000
 class Settling:
     """An entry can only be settled in the session that delivered it."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._acks: list[str] = []
         self._flush_asked = False
 
@@ -46,8 +46,8 @@ class Settling:
 
     def reply(self, entry: str, payload: bytes, more: bool = False) -> None:
         fields = {"more": True} if more else {}
-        self._line.say(frame("reply", entry=entry, payload=payloads.as_raw(payload), **fields))
+        self._output.say(frame("reply", entry=entry, payload=payloads.as_raw(payload), **fields))
 
     def _say(self, op: str, entries: list[str], **fields: Any) -> None:
         for start in range(0, len(entries), MAX_ENTRIES):
-            self._line.say(frame(op, entries=entries[start : start + MAX_ENTRIES], **fields))
+            self._output.say(frame(op, entries=entries[start : start + MAX_ENTRIES], **fields))

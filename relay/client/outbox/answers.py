@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from relay.client.clock import Clock
 from relay.client.connection.frames import Accepted, Receipt, Receipts, Refusal, frame
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.errors import ClientError, QueueFull, Refused
 from relay.client.journal import Journal
 from relay.client.outbox.outcomes import Cancelled, Dead, Delivered, End, Expired
@@ -22,7 +22,7 @@ class Answers:
         self,
         journal: Journal,
         clock: Clock,
-        line: Line,
+        output: Output,
         queues: RecipientQueues,
         all: Callable[[], list[Sent]],
         find: Callable[[str, str], Sent | None],
@@ -30,7 +30,7 @@ class Answers:
     ) -> None:
         self._journal = journal
         self._clock = clock
-        self._line = line
+        self._output = output
         self._queues = queues
         self._all = all
         self._find = find
@@ -89,7 +89,7 @@ class Answers:
         if found.dropped:
             self._look_up_all()
         confirm = frame("receipts_ack", cursor=found.cursor)
-        self._journal.then(lambda: self._line.say(confirm))
+        self._journal.then(lambda: self._output.say(confirm))
 
     def _end_all(self, ends: Iterable[Receipt]) -> None:
         for end in ends:

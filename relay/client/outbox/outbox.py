@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from relay.client.clock import Clock, Timer
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.errors import ClientError
 from relay.client.journal import Journal
 from relay.client.outbox.answers import Answers
@@ -23,16 +23,16 @@ WIPED = "UPDATE relay_outbox SET accepted = 0"
 class Outbox:
     """Guarantees: a message is kept until its outcome is known. The same recipient and id is always one message."""
 
-    def __init__(self, journal: Journal, clock: Clock, line: Line, limit: int, waits: bool) -> None:
+    def __init__(self, journal: Journal, clock: Clock, output: Output, limit: int, waits: bool) -> None:
         self._journal = journal
         self._clock = clock
-        self._line = line
+        self._output = output
         self._serial = 0
         self._by_key: dict[tuple[str, str], Sent] = {}
-        self._queues = RecipientQueues(clock, line, self.end)
+        self._queues = RecipientQueues(clock, output, self.end)
         self._sweep: Timer | None = None
         self.room = OutboxLimit(limit, waits)
-        self.answers = Answers(journal, clock, line, self._queues, self.all, self.find, self.end)
+        self.answers = Answers(journal, clock, output, self._queues, self.all, self.find, self.end)
         self.cancel_at_relay: Callable[[Sent], Awaitable[bool]]
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class Outbox:
         now = self._clock.now()
         for sent in self.all():
             late_s = now - sent._deadline
-            is_silent = late_s >= RECEIPT_GRACE_S and sent._stage == "accepted" and self._line.is_live()
+            is_silent = late_s >= RECEIPT_GRACE_S and sent._stage == "accepted" and self._output.is_live()
             if is_silent or (late_s >= 0 and sent._stage == "waiting"):
                 self.end(sent, Expired())
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from relay.client.clock import Clock, Timer
 from relay.client.connection.backoff import Backoff
 from relay.client.connection.frames import Refusal
-from relay.client.connection.link import Line
+from relay.client.connection.link import Output
 from relay.client.errors import ClientError, QueueFull
 from relay.client.outbox.outcomes import End, Expired
 from relay.client.outbox.sent import Sent
@@ -55,9 +55,9 @@ class RecipientQueue:
 class RecipientQueues:
     """Guarantees: messages to one recipient are stored in the order of their sending."""
 
-    def __init__(self, clock: Clock, line: Line, end: Callable[[Sent, End | ClientError], None]) -> None:
+    def __init__(self, clock: Clock, output: Output, end: Callable[[Sent, End | ClientError], None]) -> None:
         self._clock = clock
-        self._line = line
+        self._output = output
         self._end = end
         self._asked: dict[str, Sent] = {}  # by id alone: `accepted` does not say to whom
         self._queues: dict[str, RecipientQueue] = {}
@@ -96,7 +96,7 @@ class RecipientQueues:
 
     def _pump(self) -> None:
         self._pump_asked = False
-        if not self._line.is_live():
+        if not self._output.is_live():
             return
         now = self._clock.now()
         bodies: list[bytes] = []
@@ -112,7 +112,7 @@ class RecipientQueues:
             self._say(bodies)
 
     def _say(self, bodies: list[bytes]) -> None:
-        self._line.say(b'{"op":"send","messages":[%b]}' % b",".join(bodies))
+        self._output.say(b'{"op":"send","messages":[%b]}' % b",".join(bodies))
 
     def _next(self, now: float) -> Iterator[Sent]:
         """All messages that may go out now, marked as sent."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from relay.a2a import following
-from relay.a2a.following import Listener, Storytelling
+from relay.a2a.following import Listener, TaskReading
 from relay.a2a.task_story import Story
 from tests.builders import ALICE, BOB, Desk, a_message
 
@@ -30,7 +30,7 @@ async def test_each_answer_is_read_once(desk: Desk, read: list[Any]) -> None:
     desk.store.tasks.open(ALICE, "ask", BOB, 60_000)
     bob = await desk.join()
     await desk.take(bob)
-    listener = Listener(desk.store, Storytelling(), ALICE, BOB, "ask")
+    listener = Listener(desk.store, TaskReading(), ALICE, BOB, "ask")
 
     told = []
     for n, more in enumerate((True, True, False)):
@@ -51,7 +51,7 @@ async def test_each_answer_is_read_once(desk: Desk, read: list[Any]) -> None:
 
 
 async def test_others_have_as_much_time_as_one_that_is_read() -> None:
-    telling, order = Storytelling(), list[str]()
+    reading, order = TaskReading(), list[str]()
 
     def tell() -> Story:
         order.append("story")
@@ -62,6 +62,6 @@ async def test_others_have_as_much_time_as_one_that_is_read() -> None:
             order.append("others")
             await asyncio.sleep(0)
 
-    await asyncio.gather(telling.in_turn(tell), telling.in_turn(tell), others())
+    await asyncio.gather(reading.in_turn(tell), reading.in_turn(tell), others())
 
     assert order[:3] == ["story", "others", "others"]

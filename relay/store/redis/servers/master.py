@@ -308,7 +308,7 @@ class Master:
             self.doubted = set()
             if not is_as_known:
                 for command in commands:
-                    command.encode_anew()  # what was known when it was made is so no longer
+                    command.encode_again()  # what was known when it was made is so no longer
         packets = [command.packet for command in commands]
         asking = [index for index, command in enumerate(commands) if command.asking]
         for index in reversed(asking):

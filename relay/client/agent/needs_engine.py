@@ -5,7 +5,7 @@ from relay.client.errors import Closed
 from relay.client.outbox.outgoing import Outgoing
 
 
-class Opened:
+class NeedsEngine:
     """An agent between the beginning and the end of its `async with`."""
 
     def __init__(self) -> None:
