@@ -24,8 +24,8 @@ HEAD_WITHIN_S = 10.0  # a request whose head trickles in more slowly is not wait
 IDLE_S = 75.0  # how long a connection may wait for its next request: longer than load balancers keep one (60 s)
 HEAD_BYTES = 16 * 1024  # what the head of an upgrade may have
 COUNTED_FROM_BYTES = 16 * 1024  # what fills a socket's buffer beyond this is counted at once
-PIECE_BYTES = 16 * 1024  # what is taken of one connection in one turn of the event loop
-STRANGER_PIECE_BYTES = 2 * 1024  # and what is taken of a stranger without waiting for a turn
+PIECE_BYTES = 16 * 1024  # what is read of one connection in one turn of the event loop
+STRANGER_PIECE_BYTES = 2 * 1024  # and what is read of a stranger without waiting for a turn
 INCOMPLETE_BYTES = 64 * 1024  # what is not whole yet counts from here on
 COME_BACK_MS = 1_000
 
@@ -54,7 +54,7 @@ class ServerConnection(PacedConnection):
         self._asked_since: float | None = time.monotonic()  # since when the head of a request is waited for
         self._is_answering = False
         self.stranger = Stranger(self.pause_reading, self.resume_reading)  # until whoever is there is known
-        self._pieces: deque[bytes] = deque()  # what came and is not taken yet
+        self._pieces: deque[bytes] = deque()  # what came and is not read yet
         self._waits_for_turn = False  # for the next one
         self.incomplete_bytes = 0  # bytes of the frame or request that is not whole yet
         self._is_counted = False  # whether they are so many that they count
@@ -105,19 +105,19 @@ class ServerConnection(PacedConnection):
     # -- in
 
     def data_received(self, data: bytes) -> None:
-        """Takes it piece by piece, so that what is costly to read leaves others their turns of the event loop.
+        """Reads it piece by piece, so that what is costly to read leaves others their turns of the event loop.
 
         uvloop would else read dozens of times in one turn from one that floods us.
         """
         at_once = PIECE_BYTES if self._is_known else STRANGER_PIECE_BYTES
         if len(data) <= at_once and (not self._pieces or not data):  # aiohttp says nothing to be read on itself
-            self._take(data)
+            self._feed(data)
             return
         self._pieces.extend(data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES))
         self.pause_transport()
         self.resume_transport()
 
-    def _take(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> None:
         if not self._is_known:
             if not self.stranger.sent(len(data)):
                 return
@@ -132,7 +132,7 @@ class ServerConnection(PacedConnection):
             self._has_all()
 
     def has_input(self) -> bool:
-        """Whether something has come that is not taken, or not whole yet."""
+        """Whether something has come that is not read, or not whole yet."""
         return bool(self._pieces) or self.incomplete_bytes > 0
 
     def _has_all(self) -> None:
@@ -147,10 +147,10 @@ class ServerConnection(PacedConnection):
             self.transport.abort()
 
     def _read_on(self) -> None:
-        """Takes one piece, and has the next one wait for another turn of the event loop."""
+        """Reads one piece, and has the next one wait for another turn of the event loop."""
         self._waits_for_turn = False
         if self.transport is not None and not self.is_paused():
-            self._take(self._pieces.popleft())
+            self._feed(self._pieces.popleft())
             self.resume_transport()
 
     def resume_transport(self) -> None:

@@ -16,7 +16,7 @@ CLOSE_TIMEOUT_S = 2.0  # how long a client may take to answer a close
 LINGER_POLL_S = 0.05
 CONFIRM_POLL_S = 0.01
 FRAMES_A_TURN = 32  # of one client, before others have their turn of the event loop
-QUEUE_BYTES = 64 * 1024  # of frames that came and were not taken; then the client is not read on
+QUEUE_BYTES = 64 * 1024  # of frames that came and were not received; then the client is not read on
 MASKED = 0x80
 MASK_BYTES = 4
 PING = b"\x89\x00"
@@ -74,30 +74,30 @@ LOOK = WSMessage(WSMsgType.PONG, b"", None)  # nothing came: what must be waited
 
 WHOLE = (WSMsgType.TEXT, WSMsgType.BINARY)  # others may come between the fragments of one
 
-Taker = Callable[[Any], bool]
+OnFrame = Callable[[Any], bool]
 
 
 class FrameQueue(FrameBuffer):
-    """Frames that wait for their listener. While the listener only waits for frames, a taker gets them at once.
+    """Frames that wait for their listener. While the listener only waits for frames, `on_frame` gets them at once.
 
     Waking a listener costs more than most frames do. After FRAMES_A_TURN frames it is woken anyway, so that other
     connections have their turn.
     """
 
-    taker: Taker | None = None  # says whether it goes on; else the listener has to look after something
-    heard: Callable[[], None]  # told of pongs, once there is a taker
+    on_frame: OnFrame | None = None  # says whether it goes on; else the listener has to look after something
+    heard: Callable[[], None]  # told of pongs, once there is an `on_frame`
     is_awaited = False
-    _taken = 0
+    _handled = 0
 
     def feed_data(self, data: Any, size: int) -> None:
-        if data.type is WSMsgType.PONG and self.taker is not None:
+        if data.type is WSMsgType.PONG and self.on_frame is not None:
             self.heard()
             return
         if (
-            self.taker is None
+            self.on_frame is None
             or not self.is_awaited
             or self.has_frames()
-            or self._taken == FRAMES_A_TURN
+            or self._handled == FRAMES_A_TURN
             or data.type is not WSMsgType.TEXT
         ):
             if data.type in WHOLE:
@@ -105,12 +105,12 @@ class FrameQueue(FrameBuffer):
             super().feed_data(data, size)
             return
         self.connection.incomplete_bytes = 0
-        self._taken += 1
-        if not self.taker(data.data):
+        self._handled += 1
+        if not self.on_frame(data.data):
             super().feed_data(LOOK, 0)
 
     async def read(self) -> Any:
-        self._taken, self.is_awaited = 0, True
+        self._handled, self.is_awaited = 0, True
         try:
             return await super().read()
         finally:
@@ -163,9 +163,9 @@ class Socket(FramedSocket):
         self.queue = FrameQueue(connection, QUEUE_BYTES, loop=loop)
         return self.queue, MaskedReader(self.queue, max_bytes)
 
-    def take(self, taker: Taker, heard: Callable[[], None]) -> None:
+    def hand_frames_to(self, on_frame: OnFrame, heard: Callable[[], None]) -> None:
         """From now on frames need not wait to be received. Pongs are only heard."""
-        self.queue.heard, self.queue.taker = heard, taker
+        self.queue.heard, self.queue.on_frame = heard, on_frame
 
     def has_frames(self) -> bool:
         """Whether some have come and were not received yet."""

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-A_TURN_S = 0.005  # what all of them together may take of one turn of the event loop
+A_TURN_S = 0.005  # what all of them together may have of one turn of the event loop
 
 
 class Turns:
@@ -23,9 +23,9 @@ class Turns:
     def _ask(self) -> None:
         if self._waiting and not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._take)
+            asyncio.get_running_loop().call_soon(self._go_round)
 
-    def _take(self) -> None:
+    def _go_round(self) -> None:
         self._is_due = False
         until = time.monotonic() + A_TURN_S
         for _ in range(len(self._waiting)):  # whoever comes back meanwhile waits for the next turn

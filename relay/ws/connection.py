@@ -218,7 +218,7 @@ class Connection:
 
     async def _listen(self) -> None:
         """Hands the client's frames to the session until the socket is closed."""
-        self._ws.take(self._take, self._heard)
+        self._ws.hand_frames_to(self._on_frame, self._heard)
         while (data := await self._next_text()) is not None:
             if self._session is not None and not self._writer.is_over:
                 self._session.receive(data)
@@ -226,7 +226,7 @@ class Connection:
                 self._wire.stranger.answered()
             await self._until_ready()
 
-    def _take(self, data: bytes) -> bool:
+    def _on_frame(self, data: bytes) -> bool:
         """A frame that nothing stands before. False if the next one has to wait for something."""
         session = self._session
         self._heard_at = time.monotonic()

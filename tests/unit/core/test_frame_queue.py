@@ -18,17 +18,17 @@ def text(data: bytes) -> WSMessage:
 
 
 class Client:
-    """A queue, and what its taker got."""
+    """A queue, and what was handed on."""
 
     def __init__(self, goes_on: bool = True) -> None:
         self.queue = FrameQueue(Mock(_reading_paused=False), 1_000, loop=asyncio.get_running_loop())
-        self.queue.taker, self.queue.heard = self.take, self.hear
+        self.queue.on_frame, self.queue.heard = self.handle, self.hear
         self.pongs = 0
         self.goes_on = goes_on
-        self.taken: list[bytes] = []
+        self.handled: list[bytes] = []
 
-    def take(self, data: bytes) -> bool:
-        self.taken.append(data)
+    def handle(self, data: bytes) -> bool:
+        self.handled.append(data)
         return self.goes_on
 
     def hear(self) -> None:
@@ -44,13 +44,13 @@ class Client:
         return task
 
 
-async def test_a_frame_that_is_awaited_is_taken_at_once() -> None:
+async def test_a_frame_that_is_awaited_is_handled_at_once() -> None:
     client = Client()
     listening = await client.listening()
 
     client.send(text(b"1"), text(b"2"))
 
-    assert client.taken == [b"1", b"2"]
+    assert client.handled == [b"1", b"2"]
     assert not listening.done()
     listening.cancel()
 
@@ -62,13 +62,13 @@ async def test_a_pong_is_heard_and_wakes_nobody() -> None:
     client.send(PONG)
     await asyncio.sleep(0)
 
-    assert (client.pongs, client.taken, listening.done()) == (1, [], False)
+    assert (client.pongs, client.handled, listening.done()) == (1, [], False)
     listening.cancel()
 
 
 async def test_a_pong_before_authentication_is_a_frame_like_others() -> None:
     client = Client()
-    client.queue.taker = None
+    client.queue.on_frame = None
 
     client.send(PONG)
 
@@ -81,7 +81,7 @@ async def test_a_frame_that_nobody_waits_for_waits() -> None:
 
     client.send(text(b"1"))
 
-    assert client.taken == []
+    assert client.handled == []
     assert (await client.queue.read()).data == b"1"
 
 
@@ -91,18 +91,18 @@ async def test_what_comes_behind_a_frame_that_waits_waits_too() -> None:
 
     client.send(WSMessage(WSMsgType.PING, b"", None), text(b"1"))
 
-    assert client.taken == []
+    assert client.handled == []
     assert (await listening).type is WSMsgType.PING
     assert (await client.queue.read()).data == b"1"
 
 
-async def test_the_listener_looks_after_what_a_frame_has_begun_before_the_next_is_taken() -> None:
+async def test_the_listener_looks_after_what_a_frame_has_begun_before_the_next_is_handled() -> None:
     client = Client(goes_on=False)
     listening = await client.listening()
 
     client.send(text(b"1"), text(b"2"))
 
-    assert client.taken == [b"1"]
+    assert client.handled == [b"1"]
     assert await listening is LOOK
     assert (await client.queue.read()).data == b"2"
 
@@ -113,7 +113,7 @@ async def test_a_flood_of_small_frames_leaves_others_their_turn() -> None:
 
     client.send(*[text(b"x")] * (FRAMES_A_TURN + 1))
 
-    assert len(client.taken) == FRAMES_A_TURN
+    assert len(client.handled) == FRAMES_A_TURN
     assert (await listening).data == b"x"
 
 

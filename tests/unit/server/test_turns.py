@@ -42,7 +42,7 @@ async def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch
     for n in range(6):
         waiting.wait(lambda n=n: found.append(n))  # type: ignore[misc]
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
-    waiting._take()
+    waiting._go_round()
     monkeypatch.undo()
     in_the_first_turn = list(found)
     await some_turns()
