@@ -34,7 +34,7 @@ async def send(rpc: Rpc) -> web.StreamResponse:
 
 
 async def stream(rpc: Rpc) -> web.StreamResponse:
-    """The same, followed as it goes."""
+    """The message becomes a request to the agent, whose task is followed as it goes."""
     with rpc.request.app[LONG_POLLS].slot(rpc.who):
         return await rpc.tasks.stream(await _send(rpc), rpc.event)
 

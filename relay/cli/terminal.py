@@ -39,7 +39,7 @@ def as_json(message: Message[Any]) -> bytes:
 
 
 def as_text(message: Message[Any]) -> Text:
-    """The same for a person."""
+    """A message as a person reads it."""
     at = time.strftime("%H:%M:%S", time.localtime(message.sent_at_ms / 1_000))
     said = [message.type] if message.type else []
     said += [f"#{message.thread}"] if message.thread else []

@@ -56,7 +56,7 @@ async def examine(
 
 
 def _of_node(finding: Finding, name: str) -> Finding:
-    """The same finding, with the name of a Cluster node."""
+    """Puts the name of a Cluster node into a finding."""
     host, _, port = name.rpartition(":")
     command = f"redis-cli -h {host} -p {port}"
     return replace(finding, what=f"{name}: {finding.what}", fix=finding.fix.replace("redis-cli", command))

@@ -6,7 +6,7 @@ Schema = dict[str, Any]
 
 
 def with_examples(components: dict[str, Schema]) -> dict[str, Schema]:
-    """The same schemas, each with an example of itself."""
+    """Adds to each schema an example of itself."""
     return {name: {**schema, "examples": [_example(schema, components)]} for name, schema in components.items()}
 
 

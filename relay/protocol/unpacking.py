@@ -105,7 +105,7 @@ def _value_end(text: str, at: int) -> int:
 
 
 def _nested_end(text: str, at: int) -> int:
-    """The same of one that is nested too deeply to be read, by its brackets alone."""
+    """Where a value ends that is nested too deeply to be read, by its brackets alone. Raises ValueError."""
     depth = 0
     for mark in _MARK.finditer(text, at, at + MAX_NESTED):
         depth += _DEEPER.get(mark[0], 0)
@@ -144,7 +144,7 @@ def _text(written: bytes) -> Any:
 
 
 def _names_apart(raw: bytes) -> dict[str, Any]:
-    """The same for a message that msgspec cannot read. Its frame was salvaged, so it is not large."""
+    """Id and recipient of a message that msgspec cannot read. Its frame was salvaged, so it is not large."""
     try:
         members, _ = _members(raw.decode())
         return {name: _string(members.get(name, "")) for name in ("id", "to")}

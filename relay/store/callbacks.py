@@ -15,7 +15,7 @@ async def answer_to(ask: Callable[[Callable[[AnyAnswer], None]], None]) -> AnyAn
 
 
 async def answer_or_raise(ask: Callable[[Callable[[AnyAnswer | Exception], None]], None]) -> AnyAnswer:
-    """The same. An exception that is answered is raised."""
+    """Awaits the value that `ask` passes to its callback; an exception is raised."""
     answer = await answer_to(ask)
     if isinstance(answer, Exception):
         raise answer

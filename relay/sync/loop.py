@@ -75,7 +75,7 @@ LOOP = Loop()
 def like(
     model: Callable[Concatenate[Any, Parameters], Any],
 ) -> Callable[[Callable[..., Value]], Callable[Concatenate[Any, Parameters], Value]]:
-    """The same parameters as the model's, for type checkers, editors and `help`."""
+    """Gives a method the parameters of its model, for type checkers, editors and `help`."""
 
     def mark(method: Callable[..., Value]) -> Callable[Concatenate[Any, Parameters], Value]:
         returns = inspect.signature(method).return_annotation

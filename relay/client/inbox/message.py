@@ -180,6 +180,6 @@ class Message(Generic[Payload]):
         self._delivery.payload = payloads.as_raw(payload)
 
     def _came_again(self, delivery: Delivery, session: int) -> None:
-        """The same message, in a newer session: that is where it is settled."""
+        """It came in a newer session, too: that is where it is settled."""
         delivery.payload = self._delivery.payload
         self._came(delivery, session)

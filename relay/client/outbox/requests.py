@@ -158,7 +158,7 @@ class Requests:
     async def by_http(
         self, to: str, message: dict[str, Any], limit_s: float, streams: bool, sealed: bool
     ) -> AsyncIterator[Item]:
-        """The same over HTTP, for agents that cannot receive replies."""
+        """The payloads of the reply, fetched over HTTP: for agents that cannot receive replies."""
         until, seen, id = _now() + limit_s, 0, message["id"]
         messages = f"/v1/agents/{quote(to.rpartition('/')[2], safe='')}/messages"
         call: tuple[str, str, Any] = "POST", messages, message

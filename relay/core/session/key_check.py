@@ -20,7 +20,7 @@ class KeyCheck:
                     session.close("unauthorized")
 
     async def check_shard(self, shard: int, sessions: list[Session]) -> None:
-        """The same for the sessions of a shard at once, in case a wake was lost. Raises StoreUnavailable."""
+        """Ends sessions of a shard whose key is no longer valid, in case a wake was lost. Raises StoreUnavailable."""
         keyed = [session for session in sessions if session.identity.key is not None]
         if keyed:
             keys = await self._agents.keys_of(shard, [session.address for session in keyed])

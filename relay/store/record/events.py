@@ -116,7 +116,7 @@ def parse(position: str, shard: int, columns: list[str]) -> Event:
 
 
 def complete(events: list[Event]) -> list[Event]:
-    """The same events, each with what the first event of its life tells, where that is among them."""
+    """Adds to each event what the first event of its life tells, where that is among them."""
     first = {event.life: event.fields for event in events if event.fields["kind"] in FIRST_EVENTS}
     return [_completed(event, first.get(event.life)) for event in events]
 

@@ -64,7 +64,7 @@ class CommandPipeline:
         self.masters.of_command(command).submit(command)
 
     def submit_later(self, command: Command) -> None:
-        """The same, of one that nobody waits for."""
+        """One command that nobody waits for: it travels with whatever goes out next."""
         self.masters.of_command(command).submit(command, is_patient=True)
 
     async def command(self, *parts: str | bytes | int, needs_replicas: bool = False) -> Outcome:

@@ -218,7 +218,7 @@ class Receipts:
         return [is_waiting for page in await asyncio.gather(*map(self._unread, pages)) for is_waiting in page]
 
     async def _unread(self, addresses: list[str]) -> list[bool]:
-        """The same of a few, who are all of one shard."""
+        """For which of a few senders of one shard receipts wait. Raises StoreUnavailable."""
         keys = [self._keys.receipts(address) for address in addresses]
         unread = set(await self._pipeline.command("EVALSHA", script("unread").sha, len(keys), *keys))
         return [n in unread for n in range(1, len(addresses) + 1)]

@@ -32,7 +32,7 @@ class Masters(Switchboard, Protocol):
         """The masters that have keys of the relay."""
 
     async def known(self) -> Sequence[Master]:
-        """The same, once it is known who they are, or will not be soon."""
+        """The masters that have keys of the relay, once it is known who they are, or will not be soon."""
 
     def of_shard(self, shard: int) -> Master: ...
 
