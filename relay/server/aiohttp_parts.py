@@ -1,6 +1,6 @@
 """The private parts of aiohttp that the relay uses. No other module touches one.
 
-tests/unit/server/test_aiohttp_contract.py holds aiohttp to everything that is relied on here.
+tests/unit/server/test_aiohttp_contract.py and test_aiohttp_calls.py hold aiohttp to all that is relied on here.
 """
 
 import asyncio
