@@ -11,7 +11,7 @@ from relay.client import Agent, Key, Message, SealingKey, Security, Unanswered
 from relay.client.connection.frames import Delivery
 from relay.client.outbox.requests import MAX_UNREAD, NO_REPLY, POLL_PAUSE_S
 from relay.testing import FakeRelay
-from relay.testing.http import Answer
+from relay.testing.http import HttpAnswer
 from tests.agents import until
 
 
@@ -114,7 +114,7 @@ async def test_replies_that_nobody_reads_are_not_kept_without_end(caplog: pytest
 class Away(FakeRelay):
     """No call over HTTP comes through."""
 
-    async def call(self, *_: Any, **__: Any) -> Answer:
+    async def call(self, *_: Any, **__: Any) -> HttpAnswer:
         raise ConnectionRefusedError
 
 
@@ -139,7 +139,7 @@ class Hasty(FakeRelay):
         self._answers = answers
         self.calls = 0
 
-    async def call(self, *_: Any, **__: Any) -> Answer:
+    async def call(self, *_: Any, **__: Any) -> HttpAnswer:
         self.calls += 1
         return 200, self._answers[self.calls % len(self._answers)]
 

@@ -15,7 +15,7 @@ from relay.client.connection.credentials import claims
 from relay.client.connection.link import Link
 from relay.client.payloads import WrongPayload
 from relay.testing import FakeRelay
-from relay.testing.http import Answer
+from relay.testing.http import HttpAnswer
 from tests.unit.client.mischief import (
     ALICES,
     ASKED,
@@ -55,7 +55,7 @@ class Mallory(FakeRelay):
         self.first = ()
         return link  # type: ignore[no-any-return]
 
-    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> Answer:
+    async def call(self, method: str, url: str, path: str, token: str, body: Any = None) -> HttpAnswer:
         if claims(token).sub == "bob" and self.answers:
             found = self.answers.pop()
             return found.status, found.body

@@ -9,7 +9,7 @@ import pytest
 from relay.client import Agent, Dead, Delivered, Key, Message, Reject
 from relay.client.connection.frames import frame
 from relay.testing import FakeRelay
-from relay.testing.http import Answer
+from relay.testing.http import HttpAnswer
 
 
 class Older(FakeRelay):
@@ -30,7 +30,7 @@ class Older(FakeRelay):
 class Silent(FakeRelay):
     """A relay that answers no call over HTTP."""
 
-    async def call(self, *_: Any, **__: Any) -> Answer:
+    async def call(self, *_: Any, **__: Any) -> HttpAnswer:
         raise ConnectionRefusedError
 
 

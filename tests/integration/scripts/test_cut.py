@@ -1,4 +1,4 @@
-"""trim: the oldest events are cut, and those that nobody will read any more are counted."""
+"""cut: the oldest events are cut, and those that nobody will read any more are counted."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.builders import Desk
 
 
 async def trim(desk: Desk, keep: int) -> tuple[int, int]:
-    packet = desk.encoder.packet(script("trim"), 0, [keep], keys=[desk.keys.archived(0)])
+    packet = desk.encoder.packet(script("cut"), 0, [keep], keys=[desk.keys.archived(0)])
     cut, not_archived = await desk.store.pipeline.reply(packet)
     return cut, not_archived
 
