@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from pyspark.sql import Row
 
 from spark.schemas import EVENT_SCHEMA_VERSION
 from spark.sources import event_log
+from spark.sources.archived import day_of
 from spark.sources.event_log import Range
 from spark.sources.parsing import LOST, SCHEMA
 from spark.sources.store import Place, Store
@@ -74,13 +74,9 @@ def writer(place: Place, folder: str) -> Callable[[Iterable[Row]], Iterator[Writ
                     files[day].add(events)
         for day, file in files.items():
             file.close()
-            yield Written(_day_name(day), str(file.path), file.events, file.lost)
+            yield Written(day_of(day * DAY_MS), str(file.path), file.events, file.lost)
 
     return write
-
-
-def _day_name(day: int) -> str:
-    return f"{datetime.fromtimestamp(day * DAY_MS // 1_000, UTC):%Y-%m-%d}"
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark.archive import folders
 from spark.archive.compaction import compact
+from spark.archive.undoing import undo
 from spark.archive.writer import Written, writer
 from spark.errors import BadInput, check_output, local_folder
 from spark.session import spark_session
@@ -38,6 +39,7 @@ class Archive:
         self.checkpoint = self.folder / "_checkpoint"
         self.events = 0  # written by this process
         self.lost = 0
+        self.undone = 0
         self._place = place
         self._newest_day = ""
 
@@ -50,15 +52,21 @@ class Archive:
 
     def write(self, ranges: DataFrame, batch: int) -> None:
         """Adds the events of a batch. Only files that a task has reported count: another may be of an attempt that
-        failed, or still runs somewhere."""
+        failed, or still runs somewhere. What the store has lost since it was archived is marked first."""
         written = self.folder / "_writing" / f"batch={batch}"
         written.mkdir(parents=True)
+        self._undo(ranges, batch, written)
         by_day: dict[str, list[Written]] = defaultdict(list)
         for file in ranges.rdd.mapPartitions(writer(self._place, str(written))).collect():
             by_day[file.day].append(file)
         for day, files in sorted(by_day.items()):
             self._add(day, batch, written / day, files)
         shutil.rmtree(written)
+
+    def _undo(self, ranges: DataFrame, batch: int, beside: Path) -> None:
+        kept = {row.shard: row.start.removeprefix("(") for row in ranges.collect() if row.undone_to}
+        if kept and self.days():
+            self.undone += undo(self.folder, batch, kept, beside)
 
     def _add(self, day: str, batch: int, ready: Path, files: list[Written]) -> None:
         """A day of a batch that is here already, from a run that died before it could commit, is not touched: what is
@@ -136,8 +144,9 @@ def run(
 
 
 def _start(spark: SparkSession, options: dict[str, str], archive: Archive, once: bool) -> StreamingQuery:
-    source = spark.readStream.format("relay_event_ranges").option("tasks", spark.sparkContext.defaultParallelism)
-    stream = source.options(**options).load().writeStream.option("checkpointLocation", str(archive.checkpoint))
+    source = spark.readStream.format("relay_event_ranges").options(**options, archive=str(archive.folder))
+    ranges = source.option("tasks", spark.sparkContext.defaultParallelism).load()
+    stream = ranges.writeStream.option("checkpointLocation", str(archive.checkpoint))
     if once:
         return stream.foreachBatch(_telling(archive, archive.write)).trigger(availableNow=True).start()
     write = _telling(archive, archive.compact_and_write)
@@ -148,11 +157,13 @@ def _telling(archive: Archive, write: Callable[[DataFrame, int], None]) -> Calla
     """Reports every batch, and what is missing from it."""
 
     def write_and_tell(ranges: DataFrame, batch: int) -> None:
-        events, lost = archive.events, archive.lost
+        events, lost, undone = archive.events, archive.lost, archive.undone
         write(ranges, batch)
         say(f"batch {batch}: {archive.events - events} events")
         if archive.lost > lost:
             say(f"batch {batch}: {archive.lost - lost} entries were trimmed before they could be archived")
+        if archive.undone > undone:
+            say(f"batch {batch}: the store went back in time: {archive.undone - undone} archived events are undone")
 
     return write_and_tell
 

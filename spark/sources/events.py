@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from spark.schemas import EVENTS
-from spark.sources import event_log
-from spark.sources.event_log import Extent, Mark, Range
+from spark.sources import event_log, history
+from spark.sources.event_log import NOTHING, Extent, Mark, Range
 from spark.sources.filters import Pushed
 from spark.sources.packing import packed, whole_logs
 from spark.sources.store import Place, Store, StoreError, locate
@@ -101,7 +101,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Before the first entry that is still there."""
-        return self._offset({shard: Mark("0-0", log.removed) for shard, log in self._extents().items()})
+        return self._offset({shard: Mark(NOTHING, log.removed) for shard, log in self._extents().items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadMaxRows(self._max_rows)
@@ -110,30 +110,32 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._extents()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The logs that are most behind go first, until there are rows enough. Raises StoreError after a wipe."""
+        """Raises StoreError if the store was wiped or has gone back in time."""
         marks = self._marks(start)
+        self._check(start["epoch"], marks)
+        return self._offset(self._advanced(marks, self._target or self._extents(), limit))
+
+    def _advanced(self, marks: dict[int, Mark], extents: dict[int, Extent], limit: ReadLimit) -> dict[int, Mark]:
+        """The logs that are most behind go first, until there are rows enough."""
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else float("inf")
-        extents = self._target or self._extents()
+        ends = dict(marks)
         for shard in sorted(marks, key=lambda shard: marks[shard].order):
-            extents[shard].check(shard, marks[shard])
             rows = (extents[shard].last.nth - marks[shard].nth) * extents[shard].events_per_entry
             if rows and room > 0:
-                marks[shard] = extents[shard].last
+                ends[shard] = extents[shard].last
                 room -= rows
-        return self._offset(marks)
+        return ends
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         return self._offset({shard: log.last for shard, log in self._extents().items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Lot]:
-        begin, until, extents = self._marks(start), self._marks(end), self._extents()
-        for shard, mark in until.items():
-            extents[shard].check(shard, mark)
-        ranges = [
-            Range(shard, f"({begin[shard].id}", mark.id, mark.nth - begin[shard].nth, counted=True)
-            for shard, mark in until.items()
-            if mark != begin[shard]
-        ]
+        self._check(start["epoch"], self._marks(end))
+        return self._lots(start, end)
+
+    def _lots(self, start: dict[str, Any], end: dict[str, Any]) -> list[Lot]:
+        begin, until = self._marks(start), self._marks(end)
+        ranges = [_range(shard, begin[shard], mark) for shard, mark in until.items() if mark != begin[shard]]
         return [Lot(ranges) for ranges in packed(ranges, self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -142,25 +144,55 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from event_log.read(store, partition.ranges)
 
     def _extents(self) -> dict[int, Extent]:
-        """Raises StoreError if the store has begun another life meanwhile."""
         with Store(self._place) as store:
-            if (epoch := store.epoch()) != self._place.epoch:
-                raise StoreError(
-                    f"the store's epoch is {epoch!r} and was {self._place.epoch!r}: it was wiped; "
-                    "what follows needs a new checkpoint"
-                )
             return event_log.extents(store)
 
-    def _offset(self, marks: dict[int, Mark]) -> dict[str, Any]:
-        shards = {str(shard): {"id": marks[shard].id, "nth": marks[shard].nth} for shard in sorted(marks)}
-        return {"epoch": self._place.epoch, "shards": shards}
+    def _check(self, epoch: str, read: dict[int, Mark]) -> None:
+        """Raises StoreError if the store has begun another life, or its logs have not what was read of them."""
+        with Store(self._place) as store:
+            if (now := store.epoch()) != epoch:
+                raise another_store(epoch, now)
+            for shard, mark in read.items():
+                if not history.still_has(store, shard, mark):
+                    raise StoreError(
+                        f"shard {shard} was read up to {mark.id} (entry {mark.nth}), which it has not: the store was "
+                        "wiped, has gone back in time or is another one; what follows needs a new checkpoint"
+                    )
+
+    def _offset(self, marks: dict[int, Mark], epoch: str | None = None) -> dict[str, Any]:
+        shards = {str(shard): _as_json(marks[shard]) for shard in sorted(marks)}
+        return {"epoch": self._place.epoch if epoch is None else epoch, "shards": shards}
 
     def _marks(self, offset: dict[str, Any]) -> dict[int, Mark]:
-        """Raises StoreError if the offset is of another life of the store."""
-        if offset["epoch"] != self._place.epoch or len(offset["shards"]) != self._place.shards:
+        """Raises StoreError if the offset is of a store with another number of shards."""
+        if len(offset["shards"]) != self._place.shards:
             raise StoreError(
-                f"the checkpoint is of epoch {offset['epoch']!r} with {len(offset['shards'])} shards, the store of "
-                f"{self._place.epoch!r} with {self._place.shards}: it was wiped or is another one; "
-                "what follows needs a new checkpoint"
+                f"the checkpoint is of a store with {len(offset['shards'])} shards, this one has {self._place.shards}: "
+                "it is another one; what follows needs a new checkpoint"
             )
-        return {int(shard): Mark(mark["id"], mark["nth"]) for shard, mark in offset["shards"].items()}
+        return {int(shard): _mark(told) for shard, told in offset["shards"].items()}
+
+
+def another_store(read: str, now: str) -> StoreError:
+    return StoreError(
+        f"the store's epoch is {now!r} and was {read!r}: it was wiped or is another one; "
+        "what follows needs a new checkpoint"
+    )
+
+
+def _range(shard: int, begin: Mark, end: Mark) -> Range:
+    """What a log has between two marks. If it has gone back in time, what was read of it behind that is undone."""
+    start = end.fork or begin
+    undone_to = begin.id if end.fork and begin.id != NOTHING else ""
+    return Range(shard, f"({start.id}", end.id, end.nth - start.nth, counted=True, undone_to=undone_to)
+
+
+def _as_json(mark: Mark) -> dict[str, Any]:
+    told = {"id": mark.id, "nth": mark.nth, "digest": mark.digest}
+    return told | {"fork": _as_json(mark.fork)} if mark.fork else told
+
+
+def _mark(told: dict[str, Any]) -> Mark:
+    """Earlier versions told only the first two."""
+    fork = told.get("fork")
+    return Mark(told["id"], told["nth"], told.get("digest", ""), _mark(fork) if fork else None)

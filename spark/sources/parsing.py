@@ -18,7 +18,8 @@ SCHEMA = to_arrow_schema(EVENTS)
 ESCAPED = frozenset(("who", "reason", "type", "thread"))  # what others may write as they like
 UNREADABLE = "unreadable"  # the kind of an event that is not as it should be; the others of its page are read
 LOST = "lost"  # the kind of a row that stands where entries are missing; `reason` says how many
-PLACE_OF_LOST = -1  # before the first event of an entry
+UNDONE = "undone"  # the kind of a row that says that the log went back in time, from `reason` to `entry`
+OWN_PLACE = -1  # of rows that no event is behind: before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
 
 _EVENT = pa.schema(list(SCHEMA)[OWN_COLUMNS:])  # the columns of an event
@@ -83,9 +84,19 @@ def _filled_up(lines: bytes) -> pa.Buffer:
 
 def lost(shard: int, stream_id: str, entries: int) -> pa.RecordBatch:
     """The row for a gap: this many entries before this one were trimmed before they were read."""
+    return _own_row(shard, stream_id, kind=LOST, reason=str(entries))
+
+
+def undone(shard: int, last_kept: str, newest_read: str) -> pa.RecordBatch:
+    """The row for a log that went back in time: what was read of it between these entries is undone."""
+    return _own_row(shard, newest_read, kind=UNDONE, entry=last_kept, reason=newest_read)
+
+
+def _own_row(shard: int, stream_id: str, **columns: str) -> pa.RecordBatch:
+    """A row that no event is behind."""
     ms, _, n = stream_id.partition("-")
-    place = {"shard": shard, "stream_ms": int(ms), "stream_n": int(n), "place": PLACE_OF_LOST}
-    row = dict.fromkeys(SCHEMA.names) | place | {"kind": LOST, "at_ms": int(ms), "reason": str(entries)}
+    place = {"shard": shard, "stream_ms": int(ms), "stream_n": int(n), "place": OWN_PLACE}
+    row = dict.fromkeys(SCHEMA.names) | place | {"at_ms": int(ms)} | columns
     return pa.RecordBatch.from_pylist([row], schema=SCHEMA)
 
 

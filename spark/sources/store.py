@@ -33,7 +33,7 @@ _SENTINEL_OPTIONS: dict[str, Any] = {
     "retry": Retry(NoBackoff(), 0),
 }
 # redis-py folds the fields of an entry into a dict, and the events of an entry all have the same name.
-_AS_THEY_ARE = ("XRANGE", "XINFO STREAM", "XPENDING")
+_AS_THEY_ARE = ("XRANGE", "XREVRANGE", "XINFO STREAM", "XPENDING")
 
 
 class StoreError(Exception):
@@ -152,6 +152,11 @@ class Store:
     def epoch(self) -> str:
         """Which life of the store this is; another one after a wipe."""
         value: bytes | None = self._client.hget(f"{self.place.prefix}:meta", "epoch")
+        return value.decode() if value else ""
+
+    def archived(self, shard: int) -> str:
+        """The position that the archive has told; empty before it has."""
+        value: bytes | None = self.server_of(shard).get(self.key(shard, "archived"))
         return value.decode() if value else ""
 
     def server_of(self, shard: int) -> Client:

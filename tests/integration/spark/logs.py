@@ -78,5 +78,20 @@ class EventLog:
     def wipe(self) -> None:
         self.redis.delete(*(self.key(shard) for shard in range(self.shards)))
 
+    def back_up(self) -> dict[str, bytes]:
+        """All that the store has."""
+        with self._raw() as raw:
+            return {key.decode(): raw.dump(key) for key in raw.scan_iter(match=f"{self.prefix}:*")}
+
+    def go_back(self, backup: dict[str, bytes]) -> None:
+        """The store has that again, and nothing else."""
+        with self._raw() as raw:
+            raw.delete(*raw.scan_iter(match=f"{self.prefix}:*"))
+            for key, dumped in backup.items():
+                raw.restore(key, 0, dumped)
+
+    def _raw(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url)
+
     def archived(self) -> list[str | None]:
         return [self.redis.get(self.key(shard, "archived")) for shard in range(self.shards)]

@@ -35,7 +35,7 @@ def run(spark: SparkSession, event_log: EventLog, folder: Path, max_rows: int = 
 
 def counted(spark: SparkSession, event_log: EventLog, *shards: int) -> DataFrame:
     """What a batch would read: all that these logs have, or all logs if none is named."""
-    rows = [(shard, "-", "+", event_log.length(shard)) for shard in shards or range(SHARDS)]
+    rows = [(shard, "-", "+", event_log.length(shard), "") for shard in shards or range(SHARDS)]
     return spark.createDataFrame(rows, RANGES)
 
 
