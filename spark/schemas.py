@@ -13,10 +13,13 @@ from pyspark.sql.types import (
 
 EVENT_SCHEMA_VERSION = "e1"  # of the columns below; the field of the logs has the same name
 
+UNDONE = "undone"  # the kind of a row that says that a log went back in time; the kinds of what is undone begin with it
+
 # A row is one transition of one message, as the relay's scripts wrote it; the last 17 columns are those that
 # relay/store/record/events.py reads from a log, in their order. `stream_ms`-`stream_n` is the entry of the shard's
 # log, `place` the event's place in it. Where entries were trimmed before they were read, a row of kind `lost` says in
-# `reason` how many are missing.
+# `reason` how many are missing. Where a log went back in time, a row of kind `undone` says to which `entry`, and from
+# which (`reason`).
 EVENTS = StructType(
     [
         StructField("shard", IntegerType(), False),

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from spark.archive.writer import EventFile
+from spark.schemas import UNDONE
 from spark.sources.archived import day_of, files, is_undone
 from spark.sources.event_log import order
-from spark.sources.parsing import SCHEMA, UNDONE
+from spark.sources.parsing import SCHEMA
 
 PREFIX = f"{UNDONE}_"  # what the kind of such an event begins with
 

@@ -20,12 +20,15 @@ from spark.errors import BadInput, local_folder
 from spark.period import Period, add_period
 from spark.schemas import EXCEPTIONS
 from spark.session import spark_session
+from spark.sources.event_log import Mark
+from spark.sources.history import still_has
 from spark.sources.store import Store, locate, options_from_environ
 from spark.sources.unarchived import Tail, late_receipts, now_ms, tail
 from spark.transforms import exceptions
 from spark.transforms.books import decidable, edges, missing_from, totals
-from spark.transforms.lives import ENDS, ENTRY, beginnings_and_ends, lives
+from spark.transforms.lives import ENDS, ENTRY, POSITION_OF_MS, beginnings_and_ends, lives
 from spark.transforms.sequences import blocked, holes, numbered
+from spark.transforms.undone import begun_in_vain, in_force, not_accepted_again
 from spark.visible import visible
 
 SHOWN = 100  # exceptions that are printed for people; --json has them all
@@ -46,13 +49,14 @@ class Mailboxes:
 class Books:
     """accepted + revived = acked + expired + dead + cancelled + waiting, and the exceptions."""
 
-    counts: dict[str, int]
+    counts: dict[str, int]  # and what was `undone` of what had been accepted or revived
     kinds: dict[str, int]  # how many exceptions there are of each kind
     exceptions: DataFrame  # of COLUMNS; a gap can make more of them than the driver can hold
 
     @property
-    def balance(self) -> bool:
-        return not self.kinds
+    def faults(self) -> int:
+        """What is missing because the store went back in time is in no book."""
+        return sum(self.kinds.values()) - self.kinds.get("missing", 0)
 
 
 def main(argv: list[str]) -> int:
@@ -61,16 +65,17 @@ def main(argv: list[str]) -> int:
     period = Period.parse(options.since, options.until)
     books = audit(spark_session("audit"), options, period)
     sys.stdout.writelines(as_json(books) if options.json else as_text(books))
-    return 0 if books.balance else 1
+    return 1 if books.faults else 0
 
 
 def audit(spark: SparkSession, options: argparse.Namespace, period: Period) -> Books:
     """Reads the archive, then the mailboxes, then the log behind the archive: what ends meanwhile is seen to end."""
     with nullcontext() if options.offline else Store(locate(options_from_environ())) as store:
-        events = read_events(spark, options.archive, period, to_the_end=True)
+        archived = read_events(spark, options.archive, period, to_the_end=True)
+        events = archived.transform(in_force)
         _say("audit: reading the archive")
         shards = events.transform(edges).localCheckpoint()
-        if shards.isEmpty():
+        if shards.isEmpty() and archived.isEmpty():
             raise BadInput(f"--archive {options.archive}: there are no events in this period")
         of_messages = (
             events.transform(beginnings_and_ends)
@@ -79,28 +84,47 @@ def audit(spark: SparkSession, options: argparse.Namespace, period: Period) -> B
             .persist(StorageLevel.MEMORY_AND_DISK)
         )
         problems = _in_the_archive(events, of_messages, options.ttl_s * 1_000)
+        problems.append(archived.transform(not_accepted_again).transform(exceptions.missing))
         lost = None
-        if mailboxes := _mailboxes(spark, options, store):
+        mailboxes = _mailboxes(spark, options, store)
+        if store:
+            _check(store, shards)
+        if mailboxes:
             _say("audit: comparing with the mailboxes")
             lost = _lost(spark, of_messages, mailboxes, store).where(period.has("accepted_at"))
             known = mailboxes.rows.join(F.broadcast(shards), on="shard", how="left")
             problems += [lost, *_in_the_mailboxes(known, of_messages, mailboxes.from_ms, options.sweep_every_s * 1_000)]
         if store:
             problems.append(_late_receipts(spark, store))
-        return _books(of_messages.where(period.has("accepted_at")), lost, problems, period)
+        undone = archived.transform(begun_in_vain).where(period.has("at_ms")).count()
+        return _books(of_messages.where(period.has("accepted_at")), undone, lost, problems, period)
 
 
-def _books(of_messages: DataFrame, lost: DataFrame | None, problems: list[DataFrame], period: Period) -> Books:
+def _books(
+    of_messages: DataFrame, undone: int, lost: DataFrame | None, problems: list[DataFrame], period: Period
+) -> Books:
     counts = of_messages.transform(totals).first()
     assert counts is not None
     waiting = counts["open"] - (lost.count() if lost else 0)
     of_the_period = exceptions.together(*problems).where(F.col("accepted_at").isNull() | period.has("accepted_at"))
     found = of_the_period.select(*COLUMNS).persist(StorageLevel.MEMORY_AND_DISK)
     return Books(
-        {name: int(counts[name]) for name in ("accepted", "revived", *ENDS)} | {"waiting": int(waiting)},
+        {name: int(counts[name]) for name in ("accepted", "revived", *ENDS)}
+        | {"waiting": int(waiting), "undone": undone},
         {row["kind"]: int(row["count"]) for row in found.groupBy("kind").count().orderBy("kind").collect()},
         found,
     )
+
+
+def _check(store: Store, shards: DataFrame) -> None:
+    """Raises BadInput if the store has not what was archived: the archive job marks that as undone."""
+    for row in shards.select("shard", "last").collect():
+        ms, n = divmod(row["last"], POSITION_OF_MS)
+        if not still_has(store, row["shard"], Mark(f"{ms}-{n}", 0)):
+            raise BadInput(
+                f"shard {row['shard']} was archived up to {ms}-{n}, which the store has not: it is another one, or has "
+                "gone back in time; run the archive job first"
+            )
 
 
 def _in_the_archive(events: DataFrame, of_messages: DataFrame, ttl_ms: float) -> list[DataFrame]:
@@ -180,8 +204,9 @@ def as_text(books: Books) -> Iterator[str]:
     of = {name: f"{name} {count:,}" for name, count in books.counts.items()}
     ends = " + ".join(of[name] for name in (*ENDS, "waiting"))
     total = sum(books.kinds.values())
-    verdict = "the books balance" if books.balance else f"{total:,} exceptions"
-    yield f"{of['accepted']} + {of['revived']} = {ends}: {verdict}\n"
+    verdict = f"{books.faults:,} exceptions" if books.faults else "the books balance"
+    undone = f"; {of['undone']}" if books.counts["undone"] else ""
+    yield f"{of['accepted']} + {of['revived']} = {ends}: {verdict}{undone}\n"
     yield from (f"{kind:<16} {count:,}\n" for kind, count in books.kinds.items())
     for row in books.exceptions.orderBy(*COLUMNS).take(SHOWN) if books.kinds else ():
         who = f"{row['tenant']}: {row['from']} → {row['to']}"

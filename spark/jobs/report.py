@@ -27,6 +27,7 @@ from spark.transforms.latency import percentiles_by, spans
 from spark.transforms.lives import lives, with_first_deliveries, with_types
 from spark.transforms.pairs import pairs
 from spark.transforms.sessions import sessions
+from spark.transforms.undone import in_force
 
 PAGE = "report.html"
 KEPT = StorageLevel.MEMORY_AND_DISK
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
 def report(archive: Path, out: Path, period: Period) -> None:
     """Writes every table into a folder of its name under `out`, and the page beside them; replaces what was there."""
     spark = spark_session("report")
-    events = read_events(spark, archive, period).where(period.has("at_ms"))
+    events = read_events(spark, archive, period).transform(in_force).where(period.has("at_ms"))
     bounds = events.agg(F.min("at_ms").alias("first_ms"), F.max("at_ms").alias("last_ms")).first()
     if bounds is None or bounds.last_ms is None:
         raise BadInput(f"--archive {archive}: there are no events in this period")

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from spark.schemas import UNDONE
 from spark.sources.event_log import NOTHING, Order, order
-from spark.sources.parsing import LOST, SCHEMA, UNDONE
+from spark.sources.parsing import LOST, SCHEMA
 
 PARTITIONS = ds.partitioning(pa.schema([("dt", pa.string()), ("batch", pa.int64())]), flavor="hive")
 _PLACE = ("stream_ms", "stream_n")

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark.schemas import EVENTS
+from spark.schemas import EVENTS, UNDONE
 from spark.sources.store import StoreError
 
 Entry = tuple[bytes, list[bytes]]  # an id, and a flat list of names and values
@@ -18,7 +18,6 @@ SCHEMA = to_arrow_schema(EVENTS)
 ESCAPED = frozenset(("who", "reason", "type", "thread"))  # what others may write as they like
 UNREADABLE = "unreadable"  # the kind of an event that is not as it should be; the others of its page are read
 LOST = "lost"  # the kind of a row that stands where entries are missing; `reason` says how many
-UNDONE = "undone"  # the kind of a row that says that the log went back in time, from `reason` to `entry`
 OWN_PLACE = -1  # of rows that no event is behind: before the first event of an entry
 OWN_COLUMNS = 4  # shard, stream_ms, stream_n and place are not in the event itself
 

@@ -89,6 +89,12 @@ def stuck(now_ms: int, sweep_ms: float) -> Callable[[DataFrame], DataFrame]:
     return lambda mailboxes: mailboxes.where(is_overdue).transform(_named("stuck", told, _entry()))
 
 
+def missing(messages: DataFrame) -> DataFrame:
+    """A row is a message that was accepted, undone, and not accepted again. The books balance without it."""
+    told = F.format_string("its shard went back in time to %s, and it was not accepted again", "kept")
+    return messages.transform(_named("missing", told, _entry()))
+
+
 def together(*parts: DataFrame) -> DataFrame:
     """A row is one exception of any kind."""
     return reduce(DataFrame.unionByName, parts).to(EXCEPTIONS)

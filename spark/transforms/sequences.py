@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.transforms.books import has_begun
 from spark.transforms.lives import entry_ms
 
 THREAD = ("tenant", "from", "to", "thread")
+GENERATION = 10**12  # where numbers go on each time that a shard has gone back in time
 
 
 def numbered(lives: DataFrame) -> DataFrame:
@@ -34,7 +35,7 @@ def holes(ttl_ms: float) -> Callable[[DataFrame], DataFrame]:
 
     A thread that was idle for longer than the TTL may go on or start again at 1. Numbers are compared in their own
     order within a stretch without such a pause: lanes need not agree about time. What is first in the archive may have
-    any number.
+    any number. After the store went back in time, a thread goes on behind the next multiple of GENERATION.
     """
     thread = Window.partitionBy(*THREAD).orderBy("at", "seq")
     stretch = Window.partitionBy(*THREAD, "stretch").orderBy("seq")
@@ -46,7 +47,15 @@ def holes(ttl_ms: float) -> Callable[[DataFrame], DataFrame]:
         ).withColumn("stretch", F.sum(F.col("after_pause").cast("int")).over(thread))
         before = F.coalesce(F.lag("seq").over(stretch), F.when(F.col("after_pause"), F.col("before_pause")))
         goes_on = F.col("seq") <= F.col("before") + 1
-        starts_again_badly = F.col("after_pause") & goes_on & ~F.col("seq").isin(1, F.col("before") + 1)
-        return paused.withColumn("before", before).where(~goes_on | starts_again_badly)
+        starts_again_badly = (
+            F.col("after_pause") & goes_on & ~F.col("seq").isin(_before_first() + 1, F.col("before") + 1)
+        )
+        told = paused.withColumn("before", F.when(before.isNotNull(), F.greatest(before, _before_first())))
+        return told.where(~goes_on | starts_again_badly)
 
     return find
+
+
+def _before_first() -> Column:
+    """The number before the first of a thread that begins now."""
+    return F.floor(F.col("seq") / GENERATION) * GENERATION

@@ -24,6 +24,7 @@ from relay.store.store import Store
 
 ENDS = ("acked", "replied", "expired", "dead", "cancelled")  # each event of these ends a life in the mailbox
 BEGINS = ("accepted", "revived")
+UNDONE = "undone_"  # before the kind of an archived event that was undone, because the store went back in time
 UNKNOWN = "unknown"
 MOST_DEAD = 1_000  # dead letters that are looked through for one
 
@@ -188,12 +189,15 @@ def merged(logged: Sequence[Event], archived: Iterable[Event]) -> list[Event]:
 
 def state_by_events(events: list[Event]) -> dict[str, Any]:
     """Of a message that mailbox and index no longer know: how its last life ended, by what was written down."""
+    standing = [event for event in events if not event["kind"].startswith(UNDONE)]
+    if events and not standing:
+        return {"state": UNKNOWN, "why": "the store went back in time to before it was accepted", "known_by": "events"}
     by_life: dict[str, list[Event]] = {}
-    for event in events:
+    for event in standing:
         if event.get("entry"):
             by_life.setdefault(event["entry"], []).append(event)
     if not by_life:
-        refused = [event for event in events if event["kind"] in ("refused", "duplicate")]
+        refused = [event for event in standing if event["kind"] in ("refused", "duplicate")]
         reason = refused[-1].get("reason", "") if refused else "nothing tells of it any more"
         return {"state": "refused" if refused else UNKNOWN, "why": reason, "known_by": "events"}
     last = max(by_life.values(), key=lambda life: life[-1]["at_ms"])

@@ -28,7 +28,16 @@ PROGRAMS = Path(pyspark.__file__).parent / "bin"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WAIT_S = 120.0
 SHARDS = 4
-BOOKS = {"accepted": 60, "revived": 0, "acked": 20, "expired": 10, "dead": 5, "cancelled": 5, "waiting": 20}
+BOOKS = {
+    "accepted": 60,
+    "revived": 0,
+    "acked": 20,
+    "expired": 10,
+    "dead": 5,
+    "cancelled": 5,
+    "waiting": 20,
+    "undone": 0,
+}
 
 
 async def a_day_at_the_relay(server: RealServer | Cluster) -> None:

@@ -240,7 +240,8 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     make_archive(folder, 3_000, days=5, until_ms=NOON_MS + 12 * HOUR_MS)
     nasty = [delivered(n, id=f"x-{n}", tenant="<script>alert(1)</script>", to="&bob") for n in range(200)]
-    write_archive(folder, *nasty, batch=99)
+    undone = an_event("undone_accepted", 9 * DAY_S, id="undone")
+    write_archive(folder, *nasty, undone, batch=99)
     assert main(["--archive", str(folder), "--out", str(folder / "out")]) == 0
     return folder / "out"
 
@@ -285,6 +286,10 @@ def test_the_page_escapes_what_agents_call_themselves(made: Path) -> None:
 
     assert "&lt;script&gt;alert(1)&lt;/script&gt;/&amp;bob" in page
     assert "<script" not in page
+
+
+def test_what_was_undone_is_left_out(made: Path) -> None:
+    assert "2025-10-18" not in (made / "report.html").read_text()
 
 
 def test_the_page_says_what_it_left_out(made: Path) -> None:

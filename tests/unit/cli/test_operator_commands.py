@@ -92,10 +92,18 @@ def an_event(kind: str, at_ms: int, entry: str = "1-0", **fields: Any) -> dict[s
         ([an_event("dead", 2), an_event("revived", 3, "3-0"), an_event("acked", 4, "3-0")], "acked"),
         ([an_event("acked", 4, "3-0"), an_event("accepted", 5, "5-0"), an_event("dead", 6, "5-0")], "dead"),
         ([an_event("refused", 1, "", reason="queue_full")], "refused"),
+        ([an_event("accepted", 1), an_event("undone_acked", 2), an_event("dead", 3)], "dead"),
+        ([an_event("undone_accepted", 1), an_event("undone_acked", 2)], "unknown"),
     ],
 )
 def test_events_tell_how_the_last_life_of_a_message_ended(events: list[dict[str, Any]], state: str) -> None:
     assert state_by_events(events)["state"] == state
+
+
+def test_of_a_message_that_was_undone_events_tell_that_the_store_went_back() -> None:
+    told = state_by_events([an_event("undone_accepted", 1), an_event("undone_acked", 2)])
+
+    assert told["why"] == "the store went back in time to before it was accepted"
 
 
 def test_what_both_log_and_archive_tell_is_told_once_and_in_order() -> None:
