@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { closer, open } from "./dialog.js";
 import { choice, field, h, notify, patch, table } from "./dom.js";
 import * as format from "./format.js";
+import { parse } from "./json.js";
 import * as session from "./session.js";
 
 const AT_ONCE = 1_000;
@@ -67,7 +68,7 @@ function editor(letter) {
   const priority = choice("Priority", String(letter.priority), [...Array(10).keys()].map(n => [String(n), String(n)]));
   const read = () => {
     try {
-      return { payload: JSON.parse(payload.value), type: type.value || undefined, priority: Number(priority.querySelector("select").value) };
+      return { payload: parse(payload.value), type: type.value || undefined, priority: Number(priority.querySelector("select").value) };
     } catch {
       throw new Error("The payload is not JSON.");
     }

@@ -1,5 +1,6 @@
 // Calls of the HTTP API, and the stream that goes on where it broke off.
 
+import { parse } from "./json.js";
 import * as session from "./session.js";
 
 export class Refused extends Error {
@@ -27,7 +28,7 @@ async function call(method, path, { query, body, signal } = {}) {
   const answer = await fetch(url(path, query), { method, headers, body: text, signal, cache: "no-store" });
   if (!answer.ok && answer.headers.get("Content-Type")?.startsWith("application/json") === false) throw new Refused(answer.status);
   if (!answer.ok && path !== "readyz") throw await refusal(answer);
-  return answer.json();
+  return parse(await answer.text());
 }
 
 export const get = (path, query, signal) => call("GET", path, { query, signal });

@@ -2,6 +2,7 @@
 
 import { post } from "../api.js";
 import { choice, facts, field, h, own, patch } from "../dom.js";
+import { parse } from "../json.js";
 import * as session from "../session.js";
 import { heading, messageLink, stateBadge } from "./shared.js";
 
@@ -48,7 +49,7 @@ export function show(page) {
 }
 
 function parsed(text) {
-  try { return JSON.parse(text); } catch { return text; }
+  try { return parse(text); } catch { return text; }
 }
 
 function told(answer) {

@@ -94,6 +94,32 @@ async def test_an_edited_copy_of_a_dead_letter_is_sent(dashboard: Dashboard) -> 
     assert len(dashboard.room.dead("bob")) == 1
 
 
+async def test_a_copy_has_the_numbers_that_its_sender_wrote_also_those_that_a_browser_cannot_hold(
+    dashboard: Dashboard,
+) -> None:
+    deep = "[" * 900 + "]" * 900
+    odd = f'{{"far":1e999,"long":{"9" * 400},"id":-12345678901234567890,"half":1.5,"deep":{deep}}}'
+    alice, bob = await dashboard.room.agents("alice", "bob")
+    await alice.say_text(
+        f'{{"op":"send","messages":[{{"id":"m-1","to":"bob","type":"old","max_attempts":1,"payload":{odd}}}]}}'
+    )
+    await bob.settle("nack", await bob.delivery(), reason="cannot parse", delay_s=0)
+    await until(lambda: dashboard.room.dead("bob"))
+    await dashboard.sign_in()
+    await dashboard.go("agent", dashboard.room.address("bob"), tab="dead")
+
+    await dashboard.row("m-1").locator("summary").last.click()
+    await expect(dashboard.row("m-1").locator("pre")).to_contain_text('"far": 1e999')
+    await expect(dashboard.row("m-1").locator("pre")).to_contain_text('"id": -12345678901234567890')
+    await dashboard.button("Edit and re-send").click()
+    await dashboard.dialog.get_by_label("Type").last.fill("new")
+    await dashboard.dialog.get_by_role("button", name="Dry run").click()
+    await dashboard.dialog.get_by_role("button", name="Re-send 1 message").click()
+
+    assert (await bob.delivery())["type"] == "new"
+    assert f'"payload":{odd}' in bob.raw[-1]
+
+
 async def test_a_waiting_message_is_cancelled_from_its_own_page(dashboard: Dashboard) -> None:
     alice = await dashboard.room.agent("alice")
     await alice.sent(message("m-1", "bob"))
