@@ -12,7 +12,7 @@ test: ## run every check and every test
 quick: check ## lint, types, unit and script tests: less than a minute on two idle cores
 	.venv/bin/pytest tests/unit tests/integration/scripts -n 2 --dist loadfile
 
-soak: ## fuzz the client with 10,000 random examples of each kind: some twenty minutes
+soak: ## fuzz the client with 10,000 random examples of each kind: about half an hour
 	.venv/bin/pytest tests/unit/client/test_fuzz.py tests/unit/client/test_fuzz_network.py \
 		--hypothesis-profile soak --timeout 0
 

@@ -20,6 +20,7 @@ from relay.client.keys.security import KEY_HEADER, _context, signed_part
 ASKED = ("ask-1", "ask-2", "ask-3")  # in clear, sealed, and in parts: what bob waits for
 SENT = "m-now"  # of bob to alice, and still in his outbox
 SECRET = "by alice, for bob alone"
+CLEAR = "by alice, for everybody"
 FORGED = "by eve"
 ALICES, EVES = SealingKey.generate(), SealingKey.generate()
 EVES_SIGN = Key.generate()
@@ -27,17 +28,23 @@ EVES_SIGN = Key.generate()
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The relay says this, in a session or before one."""
+    """The relay says this in a session."""
 
     text: bytes
+
+    def __repr__(self) -> str:
+        return f"Said({self.text[:300]!r})"  # some are very long
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The session ends. The next one begins with these frames, and with the relay's own if they leave it to it."""
+    """The session ends. In the next one these frames come before the relay's own."""
 
     code: int | None
     first: tuple[bytes, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Cut({self.code}, {[text[:300] for text in self.first]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +72,23 @@ class Replied:
     more: bool
     seal: str
 
-    def text(self, bobs: str) -> bytes:
-        """The frame; `bobs` is the key that is sealed to."""
-        whose = SECRET if self.sender == "acme/alice" else FORGED
-        payload = json.dumps(whose).encode()
+    def text(self, bobs: str, round: int) -> bytes:
+        """The frame; `bobs` is the key that is sealed to. In each round its id is another."""
+        by_alice = CLEAR if self.seal == "no" else SECRET
+        payload = json.dumps(by_alice if self.sender == "acme/alice" else FORGED).encode()
         if self.seal != "no":
             key = ALICES if self.sender == "acme/alice" else EVES
             about = "ask-0" if self.seal == "to another request" else self.about
             payload = key.seal(bobs, payload, _context(self.sender, "acme/bob", about))
         if self.seal == "damaged":
             payload = payload.replace(b"A", b"B")
-        answer = {"entry": "9-9", "id": self.id, "from": self.sender, "reply_to": self.about, "more": self.more}
+        answer = {
+            "entry": "9-9",
+            "id": f"{self.id}-{round}",
+            "from": self.sender,
+            "reply_to": self.about,
+            "more": self.more,
+        }
         return msgspec.json.encode({"op": "deliver", "messages": [{**answer, "payload": Raw(payload)}]})
 
 
@@ -152,8 +165,8 @@ def _is_kind(value: Any) -> bool:
 def of_type(kind: Any) -> SearchStrategy[Any]:
     """Values of a field's type, extreme ones too."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Annotated:
-        return of_type(inside[0])
+    if origin is Annotated:  # a frame with one number out of its range is not looked at any further
+        return any_of({st.sampled_from([0, 1, 2, 10, 2**31, 2**53]): 9, of_type(inside[0]): 1})
     if origin in (types.UnionType, typing.Union):
         return st.one_of(*map(of_type, inside))
     if origin is list:
@@ -224,8 +237,14 @@ def deliveries() -> SearchStrategy[bytes]:
     return frames(kinds=[kind for kind in KINDS if "messages" in typing.get_type_hints(kind)])
 
 
+@st.composite
+def any_of(draw: DrawFn, weights: dict[SearchStrategy[Any], int]) -> Any:
+    """One of these, as often as it says. `one_of` would choose among all that they are made of."""
+    return draw(draw(st.sampled_from([one for one, weight in weights.items() for _ in range(weight)])))
+
+
 def texts() -> SearchStrategy[bytes]:
-    return frames() | deliveries() | damaged() | noise()
+    return any_of({frames(): 5, deliveries(): 4, damaged(): 2, noise(): 1})
 
 
 # -- everything
@@ -260,11 +279,21 @@ def ends() -> SearchStrategy[Cut]:
     return st.builds(Cut, codes, st.lists(frames(kinds=before) | noise(), max_size=2).map(tuple))
 
 
+def receipts() -> SearchStrategy[bytes]:
+    """How what bob has sent is said to have ended."""
+    states = st.sampled_from(["delivered", "delivered", "dead", "expired", "cancelled", "else"])
+    one = st.fixed_dictionaries({"id": st.sampled_from([*ASKED, SENT]), "to": st.just("acme/alice"), "state": states})
+    return st.builds(
+        lambda ends: written({"op": "receipts", "cursor": "0-0", "receipts": ends}), st.lists(one, max_size=2)
+    )
+
+
 def replies() -> SearchStrategy[Replied]:
-    senders = st.sampled_from(["acme/alice", "acme/alice", "acme/eve", "other/alice", "alice"])
-    seals = st.sampled_from(["no", "yes", "to another request", "damaged"])
+    """Often as they should be, so that what comes before and after the right one is met too."""
+    senders = st.sampled_from([*["acme/alice"] * 5, "acme/eve", "other/alice", "alice"])
+    seals = st.sampled_from(["no", "no", "yes", "yes", "yes", "to another request", "damaged"])
     ids = st.sampled_from(["reply:1", "reply:2", "reply:3", "m-1"])
-    return st.builds(Replied, senders, st.sampled_from([*ASKED, "ask-0"]), ids, st.booleans(), seals)
+    return st.builds(Replied, senders, st.sampled_from([*ASKED * 3, "ask-0"]), ids, st.booleans(), seals)
 
 
 def mails() -> SearchStrategy[Mail]:
@@ -275,6 +304,6 @@ def mails() -> SearchStrategy[Mail]:
 
 def inputs() -> SearchStrategy[list[Input]]:
     """What a client meets in one example."""
-    odd: list[SearchStrategy[Any]] = [texts().map(Said), texts().map(Said), replies(), replies(), mails(), ends()]
-    odd += [st.builds(Answered, STATUSES, bodies()), bodies().map(Registered)]
-    return st.lists(st.one_of(*odd), min_size=1, max_size=12)
+    heard = {texts().map(Said): 10, receipts().map(Said): 2, replies(): 5, mails(): 5, ends(): 1}
+    called = {st.builds(Answered, STATUSES, bodies()): 3, bodies().map(Registered): 2}
+    return st.lists(any_of({**heard, **called}), min_size=8, max_size=24)
