@@ -79,7 +79,7 @@ class History:
             living = self.model.living(to)
             waiting = [mail for mail in living if mail.key == key]
             if waiting:
-                assert (answer.word, answer.values) == ("duplicate", (waiting[0].entry, ""))
+                assert (answer.word, answer.values) == ("duplicate", (waiting[0].entry, "", 0))
             elif ended_at + WINDOW_MS > self.now_ms:
                 assert (answer.word, answer.values[1]) == ("duplicate", how)
             elif len(living) >= MAX_MESSAGES or sum(mail.size for mail in living) + size > MAX_BYTES:

@@ -150,9 +150,11 @@ async def test_the_log_and_the_metrics_tell_of_it(room: Room) -> None:
     await bob.deliveries(len(IN_ORDER))
     await letters_of(caller(room, "bob"), count)
 
-    told = [line for process in room.relay.processes() for line in process.events("record_unreadable")]
-    mine = [line for line in told if line["mailbox"] == room.address("bob")]
+    def mine() -> list[dict[str, Any]]:
+        told = [line for process in room.relay.processes() for line in process.events("record_unreadable")]
+        return [line for line in told if line["mailbox"] == room.address("bob")]
 
-    assert len({line["entry"] for line in mine}) == len(mine) == count
+    await until(lambda: len(mine()) >= count)
+    assert len({line["entry"] for line in mine()}) == len(mine()) == count
     spoilt = [line for line in room.a.events("record_unreadable") if line["mailbox"] == room.address("bob")]
     assert len(spoilt) == len(LANES) * len(without_content("acme/bob"))
