@@ -11,7 +11,7 @@ from pathlib import Path
 from relay.cli.up.lifeline import Child
 from tests.servers import free_port
 
-WITHIN_S = 90.0
+WITHIN_S = 300.0
 
 
 def environ(**settings: str) -> dict[str, str]:
